@@ -93,7 +93,7 @@ __all__ = [
 _NAME_CHARS: Final = 80
 """Characters of an unknown name in a message: callers choose it, and a message must stay readable. As
 `ECHOED_CHARS`; this module imports nothing of the package."""
-_SEE_NAMES: Final = "`toolkeep list` and keep.tools() show the names of those that are"
+_SEE_NAMES: Final = "list the tools: `toolkeep list`, or keep.tools()"
 _FAULTS: Final = 50
 """Maximum number of faults listed in one error."""
 
@@ -197,76 +197,76 @@ TITLES: Final[dict[Code, str]] = {
     Code.REQUIRED_MISSING: "required property missing",
     Code.WRONG_TYPE: "wrong type",
     Code.CONSTRAINT: "constraint violated or property unknown",
-    Code.SCHEMA_REFUSED: "schema against our rules",
+    Code.SCHEMA_REFUSED: "schema violates toolkeep's rules",
     Code.DUPLICATE_TOOL: "tool already registered",
     Code.SCHEMA_BROKEN: "schema does not compile",
     Code.DEFINITION_INVALID: "definition invalid",
-    Code.ARGUMENTS_TOO_BIG: "arguments too big or too deep",
-    Code.WORK_EXCEEDED: "checking would take too much work",
+    Code.ARGUMENTS_TOO_BIG: "arguments too large or too deeply nested",
+    Code.WORK_EXCEEDED: "validation would be too expensive",
     Code.TOOL_DISABLED: "tool disabled",
     Code.REFUSED_REPEATEDLY: "too many refused calls in a row",
-    Code.CHECK_FAILED: "arguments could not be checked",
+    Code.CHECK_FAILED: "internal error during validation",
     Code.CONTRACT_BROKEN: "agent-tool class breaks its contract",
     Code.FILE_UNREADABLE: "file cannot be read",
     Code.SECRET_UNAVAILABLE: "secret not available",
     Code.TOOL_QUARANTINED: "tool quarantined",
-    Code.TIER_EXCEEDED: "not in this tier",
+    Code.TIER_EXCEEDED: "not included in this tier",
     Code.BUILT_IN_PROTECTED: "built-in tool protected",
     Code.CONFIGURATION_INVALID: "configuration invalid",
     Code.PROVIDER_FAILED: "provider failed",
     Code.STATE_UNUSABLE: "state folder unusable",
     Code.NOT_ACCEPTED: "not accepted",
-    Code.FEATURE_CLOSED: "feature switched off",
+    Code.FEATURE_CLOSED: "feature disabled",
     Code.AGENT_UNKNOWN: "agent not declared",
     Code.NOT_PERMITTED: "not permitted",
-    Code.APPROVAL_NEEDED: "a person would have to agree",
+    Code.APPROVAL_NEEDED: "approval required",
     Code.RATE_LIMITED: "too many calls",
     Code.QUEUE_FULL: "queue full",
-    Code.CIRCUIT_OPEN: "tool suspended after failures",
-    Code.TIMED_OUT: "time-out",
+    Code.CIRCUIT_OPEN: "circuit breaker open",
+    Code.TIMED_OUT: "timeout",
     Code.CANCELLED: "cancelled",
     Code.TOOL_FAILED: "tool failed",
-    Code.OUTPUT_INVALID: "output does not fit",
-    Code.OUTPUT_TOO_BIG: "output too big",
+    Code.OUTPUT_INVALID: "output invalid",
+    Code.OUTPUT_TOO_BIG: "output too large",
     Code.ISOLATION_UNAVAILABLE: "isolation not available",
-    Code.NOT_RUNNABLE: "nothing runs the tool",
+    Code.NOT_RUNNABLE: "tool cannot be run",
     Code.KEY_CONFLICT: "idempotency key used for another call",
     Code.OUTCOME_UNKNOWN: "outcome unknown",
     Code.NOT_RECORDED: "call could not be recorded",
-    Code.OUTCOME_NOT_RECORDED: "the tool ran, its outcome could not be recorded",
+    Code.OUTCOME_NOT_RECORDED: "tool ran, but its outcome could not be recorded",
     Code.HOOK_REFUSED: "refused by a hook",
-    Code.RESULT_WITHHELD: "the tool ran, a hook withheld its result",
+    Code.RESULT_WITHHELD: "tool ran, but a hook withheld its result",
     Code.NOT_PENDING: "no such pending call",
-    Code.OPTION_REFUSED: "option refused",
+    Code.OPTION_REFUSED: "invalid option",
     Code.POLICIES_INVALID: "policies cannot be used",
-    Code.TOUCHED_CHANGED: "what the call touches has changed",
-    Code.APPROVAL_DENIED: "a person said no",
-    Code.ANSWER_REFUSED: "answer not taken",
+    Code.TOUCHED_CHANGED: "accessed resource has changed",
+    Code.APPROVAL_DENIED: "approval denied",
+    Code.ANSWER_REFUSED: "answer not accepted",
     Code.CALL_UNFINISHED: "call not finished",
     Code.MODEL_PROVIDER_UNKNOWN: "unknown model provider",
     Code.RESPONSE_UNREADABLE: "response cannot be read",
-    Code.NOT_EXPRESSIBLE: "provider cannot be told of the tool",
+    Code.NOT_EXPRESSIBLE: "tool not supported by the provider",
     Code.EXTRA_MISSING: "optional package not installed",
     Code.STORE_UNAVAILABLE: "store not available",
-    Code.STORE_CONFLICT: "change does not fit what is stored",
-    Code.STORE_LAYOUT_UNFIT: "tables of the store do not fit",
+    Code.STORE_CONFLICT: "change conflicts with the store",
+    Code.STORE_LAYOUT_UNFIT: "store has another schema version",
     Code.TOKEN_REFUSED: "token refused",
     Code.BACKUP_REFUSED: "backup refused",
-    Code.NOT_AUTHENTICATED: "no token that counts",
+    Code.NOT_AUTHENTICATED: "no valid token",
     Code.SCOPE_MISSING: "scope missing",
-    Code.REQUEST_INVALID: "request does not fit",
-    Code.REQUEST_TOO_BIG: "request too big or too slow",
-    Code.NOT_SPOKEN_TO: "request meant for another host",
-    Code.NOTHING_THERE: "nothing there",
-    Code.METHOD_REFUSED: "method not taken",
-    Code.CHANGED_MEANWHILE: "changed meanwhile",
-    Code.NOT_SERVING: "server full or about to end",
-    Code.MEDIA_REFUSED: "media type not taken",
-    Code.LOCK_INVALID: "lock cannot be read",
-    Code.IMPORT_REFUSED: "nothing to import",
-    Code.UPSTREAM_SIGN_IN: "not signed in to an upstream",
+    Code.REQUEST_INVALID: "invalid request",
+    Code.REQUEST_TOO_BIG: "request too large or too slow",
+    Code.NOT_SPOKEN_TO: "host or origin not allowed",
+    Code.NOTHING_THERE: "not found",
+    Code.METHOD_REFUSED: "method not allowed",
+    Code.CHANGED_MEANWHILE: "precondition failed",
+    Code.NOT_SERVING: "server busy or shutting down",
+    Code.MEDIA_REFUSED: "unsupported media type",
+    Code.LOCK_INVALID: "lock file invalid",
+    Code.IMPORT_REFUSED: "import refused",
+    Code.UPSTREAM_SIGN_IN: "not signed in to the upstream",
     Code.SIGN_IN_REFUSED: "sign-in refused",
-    Code.NOT_FROM_PAGE: "change not made from the page",
+    Code.NOT_FROM_PAGE: "request not sent by the page",
 }
 
 
@@ -369,7 +369,7 @@ class StaysDisabled(ToolkeepError):
         super().__init__(
             Code.TOOL_DISABLED,
             f"tool {name!r} stays disabled: {why}",
-            hint="take it out of disabled_tools there",
+            hint="remove it from disabled_tools there",
         )
         self.name = name
 
@@ -387,11 +387,11 @@ class SecretUnavailable(ToolkeepError):
     """A tool requested a secret that was not granted to this call."""
 
     def __init__(self, name: str, *, reason: str = "", hint: str = "") -> None:
-        said = f"the secret {name!r} cannot be had: {reason}" if reason else ""
+        said = f"the secret {name!r} is not available: {reason}" if reason else ""
         super().__init__(
             Code.SECRET_UNAVAILABLE,
             said or f"no secret named {name!r} was given to this call",
-            hint=hint or "grant the secret to the tool where the keep is assembled",
+            hint=hint or "grant the secret to the tool where the keep is opened",
         )
         self.name = name
 
@@ -468,7 +468,7 @@ class CalledAtImport(ToolkeepError):
     def __init__(self) -> None:
         super().__init__(
             Code.NOT_RUNNABLE,
-            "a worker imports this file to run a tool that it defines, and nothing is called meanwhile",
+            "a worker imports this file to run one of its tools; nothing can be called during the import",
             hint='put the calls below `if __name__ == "__main__":`',
         )
 
@@ -478,7 +478,7 @@ class LockInvalid(ToolkeepError):
 
     def __init__(self, path: str, line: int, reason: str, *, hint: str = "") -> None:
         place = f"{path}:{line}" if line else path
-        hint = hint or "take the file as it was committed; or remove it, then write it anew: toolkeep lock"
+        hint = hint or "restore the committed file; or delete it and write a new one: toolkeep lock"
         super().__init__(Code.LOCK_INVALID, f"{place}: {reason}", hint=hint)
         self.path, self.line = path, line
 
@@ -509,8 +509,8 @@ class UnknownProvider(ToolkeepError):
 
     def __init__(self, name: str, *, known: Sequence[str]) -> None:
         shown = name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
-        message = f"no model provider is called {shown!r}"
-        super().__init__(Code.MODEL_PROVIDER_UNKNOWN, message, hint="there are " + ", ".join(known))
+        message = f"there is no model provider {shown!r}"
+        super().__init__(Code.MODEL_PROVIDER_UNKNOWN, message, hint="known providers: " + ", ".join(known))
         self.name = name
 
 
@@ -518,7 +518,7 @@ class ResponseUnreadable(ToolkeepError):
     """A model response or stream event cannot be parsed as that provider's."""
 
     def __init__(self, provider: str, reason: str) -> None:
-        hint = "hand over the response as the provider's SDK or API gave it"
+        hint = "pass the response exactly as the provider's SDK or API returned it"
         super().__init__(Code.RESPONSE_UNREADABLE, f"response of {provider}: {reason}", hint=hint)
         self.provider = provider
 

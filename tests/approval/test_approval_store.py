@@ -88,9 +88,9 @@ def test_an_answered_question_stands_so_and_waits_no_longer(
 
 
 def test_nobody_can_answer_what_was_never_asked(store: Approvals) -> None:
-    assert refused(store, YES) == "there is no such question"
+    assert refused(store, YES) == "there is no such approval request"
     store.ask(QUESTION)
-    assert refused(store, YES, "question-2") == "there is no such question"
+    assert refused(store, YES, "question-2") == "there is no such approval request"
     assert state_of(store) == "waiting"
 
 
@@ -206,7 +206,7 @@ def test_a_critical_call_takes_two_yeses_the_second_with_its_name(store: Approva
     first = store.answer(CRITICAL.id, YES)
     assert (first.state, first.question.acts_done, first.question.wants_name) == ("waiting", 1, True)
     assert store.use(CRITICAL) is False
-    assert refused(store, YES).startswith("the second yes")
+    assert refused(store, YES).startswith("confirm by typing")
     assert state_of(store) == "waiting"
     second = store.answer(CRITICAL.id, yes(typed_name="greet"))
     assert (second.state, second.question.acts_done) == ("approved", 2)

@@ -123,9 +123,9 @@ ASKING = PolicySource(
 REASONS = {
     "danger": "its danger is {danger}",
     "paranoid": "its danger is low, and the keep is paranoid",
-    "always": "the tool always wants confirmation",
-    "confirm": "the caller wants confirmation",
-    "policy": "a policy wants a person to be asked",
+    "always": "the tool requires confirmation",
+    "confirm": "the caller requires confirmation",
+    "policy": "a policy requires approval",
 }
 
 
@@ -297,17 +297,17 @@ async def raises_later(question: Question) -> Any:
 
 
 NOES: dict[str, tuple[Any, Code, str]] = {
-    "False": (False, Code.APPROVAL_DENIED, "A person said no to this call of 'greet'"),
-    "False, later": (lambda _: later(False), Code.APPROVAL_DENIED, "A person said no to this call of 'greet'"),
-    "an answer": (says("deny", reason="not today."), Code.APPROVAL_DENIED, "A person said no to this call of 'greet': not today"),
-    "raises": (raises, Code.APPROVAL_DENIED, "A person said no to this call of 'greet': nobody could be asked"),
-    "raises, later": (raises_later, Code.APPROVAL_DENIED, "A person said no to this call of 'greet': nobody could be asked"),
-    "None": (None, Code.APPROVAL_NEEDED, "Nobody agreed to this call of 'greet' in time"),
-    "None, later": (lambda _: later(None), Code.APPROVAL_NEEDED, "Nobody agreed to this call of 'greet' in time"),
-    "the calling agent": (says(approver="local"), Code.APPROVAL_NEEDED, "Nobody agreed to this call of 'greet' in time"),
-    "a session that there is not": (says(reach="session"), Code.APPROVAL_NEEDED, "Nobody agreed to this call of 'greet' in time"),
-    "text": ("yes", Code.CHECK_FAILED, "The call could not be made: something is wrong in the keep itself"),
-    "a number": (1, Code.CHECK_FAILED, "The call could not be made: something is wrong in the keep itself"),
+    "False": (False, Code.APPROVAL_DENIED, "A person denied this call of 'greet'"),
+    "False, later": (lambda _: later(False), Code.APPROVAL_DENIED, "A person denied this call of 'greet'"),
+    "an answer": (says("deny", reason="not today."), Code.APPROVAL_DENIED, "A person denied this call of 'greet': not today"),
+    "raises": (raises, Code.APPROVAL_DENIED, "A person denied this call of 'greet': no approver could be reached"),
+    "raises, later": (raises_later, Code.APPROVAL_DENIED, "A person denied this call of 'greet': no approver could be reached"),
+    "None": (None, Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
+    "None, later": (lambda _: later(None), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
+    "the calling agent": (says(approver="local"), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
+    "a session that there is not": (says(reach="session"), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
+    "text": ("yes", Code.CHECK_FAILED, "The call could not be made because of an internal error"),
+    "a number": (1, Code.CHECK_FAILED, "The call could not be made because of an internal error"),
 }  # fmt: skip
 
 
@@ -469,7 +469,7 @@ def test_the_first_of_two_acts_alone_is_no_answer_in_time() -> None:
     desk = Desk(runs.tool, wait_s=60)
     result = asyncio.run(scenario())
     assert (result.code, runs.made) == (Code.APPROVAL_NEEDED, [])
-    assert message(result) == "Nobody agreed to this call of 'greet' in time"
+    assert message(result) == "This call of 'greet' was not approved in time"
 
 
 # --- answers from elsewhere --------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def test_an_agent_with_too_many_questions_is_told_so_and_others_are_asked_about(
     result = desk.call({"name": "Ada"}, agent="local")
     assert (result.code, runs.made, person.questions) == (Code.QUEUE_FULL, [], [])
     assert message(result) == (
-        "Tool 'greet' was not called: too many calls of agent 'local' wait for a person already"
+        "Tool 'greet' was not called: too many calls of agent 'local' are already waiting for approval"
     )
     assert desk.call({"name": "Emma"}, agent="another").ok
     assert runs.made == ["Emma"]

@@ -121,7 +121,7 @@ def test_bytes_that_are_no_text_are_counted(
     mode: str, became: str, held: list[Touched], tmp_path: Path
 ) -> None:
     path = written(tmp_path / "a.bin", b"\xff\x00\xff")
-    said = f"3 bytes that are no text would be {became} by 1 characters"
+    said = f"3 bytes that are not text would be {became} by 1 characters"
     assert told(held, path, {"content": "é", "mode": mode}) == said
 
 

@@ -34,18 +34,18 @@ def test_an_answer_that_fits_is_taken(case: str) -> None:
 
 OWN = "an agent cannot approve its own call"
 LATE = "this approval request has expired"
-NAME = "the second yes is given by typing the tool's name, greet"
+NAME = "confirm by typing the name of the tool, greet"
 
 REFUSED: dict[str, tuple[Question, Answer, str]] = {
     "yes of the agent itself": (QUESTION, yes(approver="planner"), OWN),
     "no of the agent itself": (QUESTION, Answer(verdict="deny", approver="planner", way="x"), OWN),
     "yes of the agent in other letters": (QUESTION, yes(approver="Planner "), OWN),
-    "yes of nobody": (QUESTION, yes(approver=" "), "an answer names who gives it"),
-    "high for the session": (question(danger="high"), yes(reach="session"), "a tool of danger high is asked about every time"),
-    "high as a rule": (question(danger="high"), yes(reach="rule"), "a tool of danger high is asked about every time"),
-    "critical for the session": (question(danger="critical"), yes(reach="session"), "a tool of danger critical is asked about every time"),
-    "critical as a rule": (question(danger="critical"), yes(reach="rule"), "a tool of danger critical is asked about every time"),
-    "danger that nobody knows": (question(danger="unheard of"), yes(reach="rule"), "a tool of danger unheard of is asked about every time"),
+    "yes of nobody": (QUESTION, yes(approver=" "), "the answer has no approver"),
+    "high for the session": (question(danger="high"), yes(reach="session"), "a tool of danger high needs approval every time"),
+    "high as a rule": (question(danger="high"), yes(reach="rule"), "a tool of danger high needs approval every time"),
+    "critical for the session": (question(danger="critical"), yes(reach="session"), "a tool of danger critical needs approval every time"),
+    "critical as a rule": (question(danger="critical"), yes(reach="rule"), "a tool of danger critical needs approval every time"),
+    "danger that nobody knows": (question(danger="unheard of"), yes(reach="rule"), "a tool of danger unheard of needs approval every time"),
     "session of a call without one": (question(session=""), yes(reach="session"), "the call belongs to no session"),
     "rule about no argument of the call": (QUESTION, yes(reach="rule", arguments={"x": "any"}), "the call has no argument 'x'"),
     "session with a bound that the call breaks": (QUESTION, yes(reach="session", arguments={"name": "max:1"}), "'max:1' does not cover 'name' of this call"),

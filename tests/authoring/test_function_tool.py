@@ -453,12 +453,12 @@ def test_everything_that_is_wrong_comes_at_once() -> None:
 
     assert problems_of(Take, danger="deadly") == [
         ("danger", "'deadly' is not one of safe, low, medium, high, critical"),
-        ("name", "'Take' must start with a lower-case letter and hold only a-z, 0-9 and _"),
+        ("name", "'Take' must start with a lower-case letter and contain only a-z, 0-9 and _"),
         ("description", "is blank"),
         ("parameters/properties/a", "is positional-only"),
         ("parameters/properties/b", "has no annotation"),
         ("parameters/properties/rest", "*args has no schema"),
-        ("parameters/properties/c", "its default does not fit its annotation"),
+        ("parameters/properties/c", "its default does not match its annotation"),
     ]
 
 

@@ -23,9 +23,9 @@ FOLDERS: dict[str, tuple[str, str]] = {
     "socket": (REFUSED, "'socket' is a device, a socket or a pipe"),
     "circle": (REFUSED, "'circle' leads in a circle"),
     "dangling": (REFUSED, "'dangling' is a link that leads to nothing"),
-    "/dev/zero": (REFUSED, "The agent does not hold fs."),
+    "/dev/zero": (REFUSED, "The agent has no grant for fs."),
     "/proc/self/environ": (REFUSED, "The kernel's own files may not be touched"),
-    "/etc/passwd": (REFUSED, "The agent does not hold fs."),
+    "/etc/passwd": (REFUSED, "The agent has no grant for fs."),
 }
 """What is no place for any tool that takes a path."""
 
@@ -62,7 +62,7 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str]]]] = {
             "closed": (FAILED, "'closed' may not be opened"),
             "text": (
                 FAILED,
-                "stands in 'text' 2 times, so nothing was changed:\n      2: two\n      3: two\n",
+                "occurs 2 times in 'text', so nothing was changed:\n      2: two\n      3: two\n",
             ),
         },
     ),
@@ -100,7 +100,7 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str]]]] = {
 """For each tool that takes a path: the other arguments; and for each path the code and what is said."""
 
 OTHERS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("grep_search", {"path": ".", "pattern": "("}, FAILED, "'(' is no regular expression that can be used"),
+    ("grep_search", {"path": ".", "pattern": "("}, FAILED, "'(' is not a valid regular expression"),
     (
         "grep_search",
         {"path": ".", "pattern": "(?=a)"},
@@ -120,10 +120,10 @@ OTHERS: list[tuple[str, dict[str, Any], str, str]] = [
     ("run_command", {"command": "cat binary"}, OK, "[2,560 bytes that are not text, so they are left out]"),
     ("run_command", {"command": "cat colors"}, OK, "\\u001b[31mred"),
     ("run_command", {"command": "cat huge"}, OK, "bytes left out]"),
-    ("run_command", {"command": "cat text", "working_directory": "text"}, FAILED, "'text' is no folder"),
+    ("run_command", {"command": "cat text", "working_directory": "text"}, FAILED, "'text' is not a folder"),
     ("http_fetch", {"url": "ftp://books.example/"}, "ACODE-TSR-005", "pattern"),
-    ("http_fetch", {"url": "http://books.example/"}, REFUSED, "does not hold net.read of 'books.example'"),
-    ("http_fetch", {"url": "http://10.0.0.1/"}, REFUSED, "does not hold net.read of '10.0.0.1'"),
+    ("http_fetch", {"url": "http://books.example/"}, REFUSED, "has no grant for net.read of 'books.example'"),
+    ("http_fetch", {"url": "http://10.0.0.1/"}, REFUSED, "has no grant for net.read of '10.0.0.1'"),
     ("web_search", {"query": "dune"}, FAILED, "No search engine is configured"),
     ("git_push", {}, FAILED, "is not the top folder of a git repository"),
 ]

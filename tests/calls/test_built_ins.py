@@ -72,6 +72,22 @@ def test_files_are_read_written_edited_listed_and_searched(keep: Keep, work: Pat
     assert (work / "src" / "b.py").read_text() == "three = 33\n"
 
 
+@pytest.mark.spec("TLS-2", "POL-1")
+def test_a_command_runs_without_a_grant_to_write_and_then_writes_nothing(keep: Keep, work: Path) -> None:
+    capabilities = ["fs.read:.", "process.spawn:ls", "process.spawn:sh"]
+    keep.declare_agent("reader", capabilities=capabilities, permissions=PERMISSIONS)
+    assert call(keep, "run_command", agent="reader", command="ls src").value == "a.py\n[exit status 0]"
+    script = "echo x > src/a.py; echo x > src/b.py; echo x > ../secret; mkdir src/c"
+    tried = call(keep, "run_command", agent="reader", command=f"sh -c '{script}'")
+    assert tried.ok, tried.text
+    assert "[exit status 0]" not in tried.text
+    assert (work / "src" / "a.py").read_text() == "one = 1\ntwo = 2\n"
+    assert [path.name for path in (work / "src").iterdir()] == ["a.py"]
+    assert (work.parent / "secret").read_text() == "loot"
+    keep.declare_agent("blind", capabilities=["process.spawn:ls"], permissions=PERMISSIONS)
+    assert call(keep, "run_command", agent="blind", command="ls").code is Code.NOT_PERMITTED
+
+
 def test_whoever_only_reads_reads_the_working_folder_and_writes_nothing(keep: Keep, work: Path) -> None:
     assert call(keep, "read_file", agent="local", path="src/a.py").value == "one = 1\ntwo = 2\n"
     refused = call(keep, "write_file", agent="local", path="src/a.py", content="x")
@@ -358,7 +374,7 @@ def test_a_difference_is_never_one_of_files_outside(keep: Keep, work: Path) -> N
     (work / "--").write_text("x")
     for revision in ("/usr/lib/os-release", "../secret", "./x"):
         result = call(keep, "git_diff", revision=revision)
-        assert "is no revision" in result.text, result.text
+        assert "is not a revision" in result.text, result.text
 
 
 def test_a_link_on_the_way_to_a_new_file_is_not_followed(work: Path) -> None:

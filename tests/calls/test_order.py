@@ -406,6 +406,7 @@ def test_a_result_whose_outcome_cannot_be_recorded_is_kept_back(fields: dict[str
         None,
         "",
     )
+    assert result.raw is None
     assert "The tool ran, and its outcome could not be recorded (LogUnwritable)" in result.text
 
 

@@ -62,7 +62,7 @@ def test_a_call_is_replayed_by_the_next_process_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "reason"),
     [
-        ("whatever", {"number": 1}, "does not promise"),
+        ("whatever", {"number": 1}, "is not declared deterministic"),
         ("double", {"number": "x"}, "no result to compare"),
     ],
 )

@@ -193,7 +193,6 @@ CASES = [
     Case("list", ("list", *T)),
     Case("list_json", ("list", "--json")),
     Case("list_skips_broken_tools", ("list", *B)),
-    Case("list_table", ("list", "--table", *T)),
     Case("list_by_category", ("list", "--category", "file_system", *T)),
     Case("list_by_danger", ("list", "--danger", "high", *T)),
     Case("list_by_state", ("list", "--state", "disabled"), before=(("disable", "agent_hello_world"),)),

@@ -58,7 +58,7 @@ def plain(shown: str, shop: Shop) -> str:
 
 
 WIPE = """\
-Call <id> waits for a person
+Call <id> needs approval
 Arguments:
   | {
   |   "name": "sda"
@@ -68,29 +68,29 @@ Permitted by:
 Agent:        operator
 Tool:         wipe
 Version:      1.0.0
-Danger:       critical, asked every time, and twice
+Danger:       critical, needs approval every time, confirmed twice
 Why:          its danger is critical
 Expires:      <time>, in <minutes>
 [y]es once, [n]o [reason]: """
 SECOND = """\
-Second question: this call is critical.
-Type the tool's name to let it run; anything else is a no: """
+This call is critical and needs a second confirmation.
+Type the name of the tool to approve it; anything else denies it: """
 NO = """\
 ✗ Call of 'wipe' refused: 1 problem.
-- A person said no to this call of 'wipe'. Do not try again; find another way, or ask the user.
+- A person denied this call of 'wipe'. Do not try again; find another way, or ask the user.
 
 Correlation id: <id>
 """
 
 
 def test_a_critical_call_runs_after_two_questions(shop: Shop) -> None:
-    status, shown = said(shop, "wipe", {"name": "sda"}, (PROMPT, "y\n"), ("a no: ", "wipe\n"))
+    status, shown = said(shop, "wipe", {"name": "sda"}, (PROMPT, "y\n"), ("denies it: ", "wipe\n"))
     assert (status, shown) == (0, f"{WIPE}y\n{SECOND}wipe\nwiped sda\n")
 
 
 @pytest.mark.parametrize("second", ["y", "yes", "", "Wipe", "wipe it", "wip"])
 def test_a_critical_call_does_not_run_without_the_typed_name(shop: Shop, second: str) -> None:
-    status, shown = said(shop, "wipe", {"name": "sda"}, (PROMPT, "y\n"), ("a no: ", f"{second}\n"))
+    status, shown = said(shop, "wipe", {"name": "sda"}, (PROMPT, "y\n"), ("denies it: ", f"{second}\n"))
     assert (status, shown) == (1, f"{WIPE}y\n{SECOND}{second}\n{NO}")
 
 
@@ -114,7 +114,7 @@ def test_a_yes_that_was_typed_before_the_question_does_not_count(shop: Shop) -> 
 
 def test_the_reason_of_a_no_goes_back_to_the_caller(shop: Shop) -> None:
     _, shown = said(shop, "save_note", NOTE, (PROMPT, "n write to b.txt\n"))
-    assert "said no to this call of 'save_note': write to b.txt. Do not try again" in shown
+    assert "denied this call of 'save_note': write to b.txt. Do not try again" in shown
 
 
 def test_a_difference_is_coloured_on_the_terminal(shop: Shop) -> None:
@@ -139,23 +139,23 @@ def test_a_yes_for_the_session_covers_the_same_arguments_and_no_other_session(sh
 
 SESSION = """\
 s
-Arguments that must be equal, and what each may be bounded by:
+What each argument may be in later calls, and [the alternatives]:
   | path=equal  [equal, any, folder:<project>]
   | content=equal  [equal, any]
-These calls will pass unasked:
+These calls will run without asking:
   | operator calls save_note 1.0.0 with
   |   path equal to "<project>/a.txt"
   |   content equal to "one"
-In session s1, for a day at most.
-Of 0 recorded calls it would have allowed 0.
-Let such calls pass in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: """
+In session s1, for at most one day.
+It would have allowed 0 of 0 recorded calls.
+Allow these calls in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: """
 FREED = """\
 content=any
-These calls will pass unasked:
+These calls will run without asking:
   | operator calls save_note 1.0.0 with
   |   path equal to "<project>/a.txt"
   |   content anything
-In session s1, for a day at most.
+In session s1, for at most one day.
 """
 
 
@@ -188,14 +188,14 @@ def test_a_yes_for_the_session_needs_a_second_clear_yes(shop: Shop, second: str)
 
 
 ALWAYS = """\
-These calls will pass unasked:
+These calls will run without asking:
   | operator calls save_note 1.0.0 with
   |   path equal to "<project>/a.txt"
   |   content equal to "one"
-The rule ends at <time>, in DAYS.
-Of 3 recorded calls it would have allowed 1, the last of them:
+The rule expires at <time>, in DAYS.
+It would have allowed 1 of 3 recorded calls, the last of them:
   <time>  <id>
-1 could not be judged: their arguments were not kept.
+1 could not be evaluated: their arguments are not stored.
 Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to 365): """
 
 
@@ -213,7 +213,7 @@ def test_always_shows_the_rule_its_end_and_what_it_would_have_allowed(shop: Shop
         second = dialogue.until("(1 to 365): ")
         dialogue.enter("y\n")
         assert dialogue.end()[0] == 0
-    choices = SESSION[SESSION.index("Arguments") : SESSION.index("These")]
+    choices = SESSION[SESSION.index("What each") : SESSION.index("These")]
     assert plain(first, shop) == "a\n" + choices + ALWAYS.replace("DAYS", "30 days")
     assert plain(second, shop) == "1\n" + ALWAYS.replace("DAYS", "1 day")
     assert said(shop, "save_note", NOTE) == (0, "saved\n")
@@ -236,13 +236,13 @@ def test_a_question_that_is_answered_elsewhere_is_taken_off_the_terminal(shop: S
             (standing,) = approvals.waiting()
             approvals.answer(standing.question.id, Answer(verdict="approve", approver="web:ada", way="web"))
         status, shown = dialogue.end()
-    assert (status, shown) == (0, "\nThe call does not wait for your answer any more.\nsaved\n")
+    assert (status, shown) == (0, "\nThe call was cancelled; your answer is no longer needed.\nsaved\n")
 
 
 def test_without_a_terminal_nobody_is_asked(shop: Shop) -> None:
     command = [sys.executable, "-m", "toolkeep", "call", "save_note", json.dumps(NOTE)]
     done = subprocess.run(command, cwd=shop.project, input="y\n", capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr, "nobody can be asked" in done.stdout) == (1, "", True)
+    assert (done.returncode, done.stderr, "no approver is available" in done.stdout) == (1, "", True)
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,9 @@ def test_only_answers_that_may_be_given_are_offered_and_taken(
 def test_what_could_not_be_judged_is_counted_by_its_reason() -> None:
     lines = [line.text for line in preview_lines(RulePreview(9, (), 2, 3), width=80)]
     assert lines == [
-        "Of 9 recorded calls it would have allowed 0.",
-        "2 could not be judged: their arguments were not kept.",
-        "3 could not be judged: the tool is not known to this command.",
+        "It would have allowed 0 of 9 recorded calls.",
+        "2 could not be evaluated: their arguments are not stored.",
+        "3 could not be evaluated: the tool is not available here.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""`toolkeep approve`: calls that wait in one process are answered from another."""
+"""`toolkeep approve`, `deny` and `approvals`: calls that wait in one process are answered from another."""
 
 import contextlib
 import json
@@ -69,7 +69,8 @@ def approvals(project: Path) -> Iterator[SqliteApprovals]:
 
 
 def run(project: Path, *arguments: str, text: str | None = None) -> Result:
-    command = ["approve", *arguments, "--project", str(project)]
+    words = ["approvals"] if arguments[0] in ("list", "show", "rules", "revoke") else []
+    command = [*words, *arguments, "--project", str(project)]
     return CliRunner().invoke(cli, command, input=text, catch_exceptions=False)
 
 
@@ -83,7 +84,7 @@ def refusal(message: str, hint: str) -> tuple[int, str, str]:
 
 
 def on_a_terminal(project: Path, arguments: list[str], *answers: tuple[str, str]) -> tuple[int, str]:
-    with Dialogue(["approve", *arguments], cwd=project) as dialogue:
+    with Dialogue(arguments, cwd=project) as dialogue:
         for words, answer in answers:
             dialogue.until(words)
             dialogue.enter(answer)
@@ -95,7 +96,8 @@ def on_a_terminal(project: Path, arguments: list[str], *answers: tuple[str, str]
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"), [("list", "nothing waits\n"), ("rules", "no rule holds\n")], ids=["list", "rules"]
+    ("command", "shown"),
+    [("list", "No call waits for approval.\n"), ("rules", "There are no approval rules.\n")],
 )
 def test_where_nothing_was_ever_asked_nothing_is_made(project: Path, command: str, shown: str) -> None:
     assert outcome(project, command) == (0, shown, "")
@@ -108,12 +110,26 @@ def test_what_waits_is_listed_in_one_line_each(project: Path, approvals: SqliteA
     hostile = {"tool": "x\n0000  safe", "agent": "\x1b[2J", "arguments": json.dumps({"a": "b" * 500})}
     approvals.ask(question(id="f" * 16, danger="critical", **hostile))
     status, shown, _ = outcome(project, "list")
-    shown = re.sub(r" +1 min( \d s)? ago +3 min \d+ s left", " <times>", shown)
-    first, second, end = shown.split("\n")
-    assert (status, end) == (0, "")
-    assert first == '0123456789abcdef <times>  medium    save_note  writer  {"path": "a\\u202e"}'
-    head = 'ffffffffffffffff <times>  critical  "x\\n0000  safe"  "\\u001b[2J"  {"a": "bbb'
-    assert (second[: len(head)], len(second) < 160, second[-2:]) == (head, True, "…}")
+    assert status == 0
+    assert re.sub(r"3 min \d+ s", "<left>", shown).splitlines() == [
+        "ID        EXPIRES IN  DANGER    TOOL             AGENT        ARGUMENTS",
+        '01234567  <left>  medium    save_note        writer       {"path": "a\\u202e"}',
+        'ffffffff  <left>  critical  "x\\n0000  safe"  "\\u001b[2J"  {"a": "' + "b" * 39 + "…}",
+        "",
+        "Answer one: toolkeep approve 01234567, or toolkeep deny",
+    ]
+
+
+def test_a_list_keeps_agent_and_arguments_on_a_screen_of_80_columns(
+    project: Path, approvals: SqliteApprovals
+) -> None:
+    approvals.ask(question(agent="an-agent-with-a-long-name", arguments='{"path": "a/long/path/to/it"}'))
+    with Dialogue(["approvals", "list", "--project", str(project)], cwd=project, columns=80) as dialogue:
+        _, shown = dialogue.end()
+    heading, row, *_ = click.unstyle(shown).splitlines()
+    assert heading.split() == ["ID", "EXPIRES", "IN", "DANGER", "TOOL", "AGENT", "ARGUMENTS"]
+    assert re.search(r'medium  save_note  an-agent-with-a-…\s+{"path": "a/long/…', row)
+    assert len(row) <= 80
 
 
 def test_a_list_in_json_has_the_whole_arguments(project: Path, approvals: SqliteApprovals) -> None:
@@ -138,7 +154,7 @@ def test_a_question_is_shown_as_it_is_asked(project: Path, approvals: SqliteAppr
     status, shown, _ = outcome(project, "show", "0123")
     assert (status, shown.split("\n")[:3]) == (
         0,
-        ["Call 0123456789abcdef waits for a person", "Arguments:", "  | {"],
+        ["Call 0123456789abcdef needs approval", "Arguments:", "  | {"],
     )
     data = json.loads(run(project, "show", "0123", "--json").stdout)
     assert (data["arguments"], data["difference"]) == (asked.argument_data, asked.difference)
@@ -163,13 +179,16 @@ def test_json_shows_what_the_view_left_out(project: Path, approvals: SqliteAppro
 def test_an_id_that_names_nothing_is_said_with_what_waits(
     project: Path, approvals: SqliteApprovals, command: str
 ) -> None:
-    assert outcome(project, command, "77") == refusal("no call '77' waits", "nothing waits")
+    assert outcome(project, command, "77") == refusal(
+        "no waiting call has the id '77'",
+        "no call waits for approval; list them with: toolkeep approvals list",
+    )
     approvals.ask(question())
-    these = "these wait: 0123456789abcdef (save_note)"
-    assert outcome(project, command, "77") == refusal("no call '77' waits", these)
-    assert outcome(project, command, "") == refusal("no call '' waits", these)
+    these = "waiting calls: 0123456789abcdef (save_note)"
+    assert outcome(project, command, "77") == refusal("no waiting call has the id '77'", these)
+    assert outcome(project, command, "") == refusal("no waiting call has the id ''", these)
     approvals.ask(question(id="0123ffffffffffff", tool="other"))
-    several = "several calls that wait begin with '0123'"
+    several = "'0123' matches several waiting calls"
     assert outcome(project, command, "0123") == refusal(several, f"{these}, 0123ffffffffffff (other)")
 
 
@@ -195,7 +214,7 @@ def test_a_question_that_is_over_says_how(project: Path, approvals: SqliteApprov
     assert said("withdrawn") == "withdrawn was cancelled by its caller"
     approvals.ask(question(id="late", expires_at=time.time() - 1))
     assert said("late") == (
-        "late cannot be answered: this approval request has expired (at <time>; now it is <time>)"
+        "late cannot be answered: this approval request has expired (at <time>; it is now <time>)"
     )
 
 
@@ -203,23 +222,21 @@ def test_an_agent_named_like_the_approver_is_not_approved_by_it(
     project: Path, approvals: SqliteApprovals
 ) -> None:
     approvals.ask(question(agent=f"operator:{person()}"))
-    own, hint = (
-        "an agent cannot approve its own call",
-        "somebody else has to answer, or the call has to be made again",
+    wanted = refusal(
+        "an agent cannot approve its own call", "let another person answer, or make the call again"
     )
-    assert outcome(project, "deny", "0123") == refusal(f"the answer does not count: {own}", hint)
-    status, shown = on_a_terminal(project, ["approve", "0123"])
-    assert (status, shown) == refusal(f"the answer would not count: {own}", hint)[::2]
+    assert outcome(project, "deny", "0123") == wanted
+    assert on_a_terminal(project, ["approve", "0123"]) == wanted[::2]
 
 
 @pytest.mark.parametrize(
     ("changes", "options", "reason"),
     [
-        ({"danger": "high"}, ("--session",), "a tool of danger high is asked about every time"),
+        ({"danger": "high"}, ("--session",), "a tool of danger high needs approval every time"),
         (
             {"danger": "critical", "acts": 2},
             ("--always",),
-            "a tool of danger critical is asked about every time",
+            "a tool of danger critical needs approval every time",
         ),
         ({"session": ""}, ("--session",), "the call belongs to no session"),
         ({}, ("--session", "--argument", "key=any"), "'key' must be equal: it is a credential"),
@@ -231,8 +248,7 @@ def test_a_yes_that_may_not_reach_so_far_is_refused_before_anything_is_asked(
     project: Path, approvals: SqliteApprovals, changes: dict[str, Any], options: tuple[str, ...], reason: str
 ) -> None:
     approvals.ask(question(**changes))
-    hint = "without --session and --always it can be approved once"
-    wanted = refusal(f"the answer would not count: {reason}", hint)
+    wanted = refusal(reason, "approve it once: toolkeep approve 0123456789abcdef")
     assert on_a_terminal(project, ["approve", "0123", *options]) == wanted[::2]
 
 
@@ -256,7 +272,7 @@ def test_options_that_make_no_sense_are_wrong_usage(project: Path, options: tupl
 def test_a_yes_needs_a_terminal(project: Path, approvals: SqliteApprovals, options: tuple[str, ...]) -> None:
     approvals.ask(question())
     result = run(project, "approve", "0123", *options, text="y\ny\n")
-    assert (result.exit_code, "nobody is there to ask" in result.output) == (1, True)
+    assert (result.exit_code, "approving needs a terminal" in result.output) == (1, True)
     assert len(approvals.waiting()) == 1
 
 
@@ -294,8 +310,8 @@ def test_anything_but_yes_leaves_the_call_waiting(
     status, shown = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", keys))
     assert status == 1
     assert shown.endswith(
-        "✗ ACODE-TSR-047: you did not say yes\n"
-        "hint: the call still waits; to refuse it: toolkeep approve deny 0123456789abcdef\n"
+        "✗ ACODE-TSR-047: you did not approve the call\n"
+        "hint: the call still waits; deny it with: toolkeep deny 0123456789abcdef\n"
     )
     assert len(approvals.waiting()) == 1
 
@@ -304,26 +320,26 @@ def test_a_critical_call_is_approved_by_two_acts_or_not_at_all(
     project: Path, approvals: SqliteApprovals
 ) -> None:
     approvals.ask(question(danger="critical", acts=2))
-    status, _ = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", "y\n"), ("a no: ", "y\n"))
+    status, _ = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", "y\n"), ("denies it: ", "y\n"))
     (standing,) = approvals.waiting()
     assert (status, standing.question.acts_done) == (1, 0)
-    status, _ = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", "y\n"), ("a no: ", "save_note\n"))
+    status, _ = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", "y\n"), ("denies it: ", "save_note\n"))
     approved = approvals.standing("0123456789abcdef")
     assert (status, approved and approved.state) == (0, "approved")
 
 
 ALWAYS = """\
-These calls will pass unasked:
+These calls will run without asking:
   | writer calls save_note 1.2.0 with
   |   path equal to "notes/a.txt"
   |   key equal to "(secret, 12 characters)"
   |   content anything
-The rule ends at <time>, in 7 days.
-Of 0 recorded calls it would have allowed 0.
+The rule expires at <time>, in 7 days.
+It would have allowed 0 of 0 recorded calls.
 Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to 365): y
 ✓ approved save_note, called by writer
-  It adds rule-<id>, until <time>.
-  To end it sooner: toolkeep approve revoke rule-<id>
+  Rule rule-<id> approves such calls until <time>.
+  Revoke it: toolkeep approvals revoke rule-<id>
 """
 
 
@@ -351,7 +367,7 @@ def test_always_shows_the_rule_before_it_asks(
 
 
 RULES = """\
-rule-0123456789abcdef  ends 2100-01-01 00:00:00 UTC, in <days>
+rule-0123456789abcdef  expires 2100-01-01 00:00:00 UTC, in <days>
   made by terminal:ada for save_note, called by writer
   | writer calls save_note 1.2.0 with
   |   path equal to "a"
@@ -364,11 +380,13 @@ def test_rules_are_listed_and_revoked(project: Path, approvals: SqliteApprovals)
     assert (status, re.sub(r"in \d+ d( \d+ h)?", "in <days>", shown)) == (0, RULES)
     (listed,) = json.loads(run(project, "rules", "--json").stdout)
     assert (listed["text"], listed["ends_at"]) == (RULE.text, "2100-01-01T00:00:00+00:00")
-    hint = "these hold: rule-0123456789abcdef"
+    hint = "rules: rule-0123456789abcdef"
     for given in ("77", "", "rule-"):
-        assert outcome(project, "revoke", given) == refusal(f"there is no rule '{given}'", hint)
+        assert outcome(project, "revoke", given) == refusal(f"'{given}' matches no rule", hint)
     assert outcome(project, "revoke", "0123") == (0, "✓ revoked rule-0123456789abcdef\n", "")
-    assert outcome(project, "revoke", "0123") == refusal("there is no rule '0123'", "no rule holds")
+    assert outcome(project, "revoke", "0123") == refusal(
+        "'0123' matches no rule", "there are no approval rules"
+    )
 
 
 # --- with a call that really waits ---------------------------------------------------------------
@@ -391,10 +409,10 @@ def test_a_call_waits_in_one_process_and_runs_once_another_says_yes(
         assert waiting.stderr is not None
         line = waiting.stderr.readline()
         question_id = line.split(" ")[-1].strip()
-        wanted = f"! the call waits up to 1 min for a person: toolkeep approve approve {question_id}\n"
+        wanted = f"! the call waits up to 1 min for approval: toolkeep approve {question_id}\n"
         assert line == wanted
-        with Dialogue(["approve", "approve", question_id[:8]], cwd=shop.project) as dialogue:
-            dialogue.until("Approve this call, once? [y]es, [n]o: ")
+        with Dialogue(["approve", question_id[:8]], cwd=shop.project) as dialogue:
+            dialogue.until("Approve this call once? [y]es, [n]o: ")
             assert not (shop.project / "a.txt").exists()
             dialogue.enter("y\n")
             assert dialogue.end() == (0, "y\n\x1b[32m✓\x1b[0m approved save_note, called by operator\n")
@@ -405,7 +423,7 @@ def test_a_call_waits_in_one_process_and_runs_once_another_says_yes(
         "way": "command",
         "id": question_id,
     }
-    assert plain(run(shop.project, "list").stdout, shop) == "nothing waits\n"
+    assert plain(run(shop.project, "list").stdout, shop) == "No call waits for approval.\n"
 
 
 def test_a_rule_from_another_process_is_judged_by_the_recorded_calls(
@@ -426,7 +444,7 @@ def test_a_rule_from_another_process_is_judged_by_the_recorded_calls(
         ) as waiting:
             assert waiting.stderr is not None
             question_id = waiting.stderr.readline().split(" ")[-1].strip()
-            with Dialogue(["approve", "approve", question_id, *options], cwd=shop.project) as dialogue:
+            with Dialogue(["approve", question_id, *options], cwd=shop.project) as dialogue:
                 shown = dialogue.until(words)
                 dialogue.enter("y\n")
                 assert dialogue.end()[0] == 0
@@ -437,7 +455,7 @@ def test_a_rule_from_another_process_is_judged_by_the_recorded_calls(
         answered(path, words="[n]o: ")
     (shop.project / "x").mkdir()
     shown = answered("x/../a.txt", "--always", words="365): ")
-    assert "Of 3 recorded calls it would have allowed 2, the last of them:\n" in shown
+    assert "It would have allowed 2 of 3 recorded calls, the last of them:\n" in shown
     assert "could not be judged" not in shown
 
 
@@ -470,9 +488,9 @@ def test_a_token_with_the_scope_approves_without_a_terminal(
 @pytest.mark.parametrize(
     ("scopes", "agent", "message"),
     [
-        (("call", "mcp"), "alice", "the token in the file may not approve"),
-        (("approve",), SHOWN.agent, "the answer would not count: an agent cannot approve its own call"),
-        (("admin",), SHOWN.agent, "the answer would not count: an agent cannot approve its own call"),
+        (("call", "mcp"), "alice", "the token in the file lacks the scope approve"),
+        (("approve",), SHOWN.agent, "an agent cannot approve its own call"),
+        (("admin",), SHOWN.agent, "an agent cannot approve its own call"),
     ],
 )
 def test_a_token_of_the_calling_agent_or_without_the_scope_approves_nothing(
@@ -496,7 +514,7 @@ def test_a_token_that_others_may_know_approves_nothing(
     Path(file).chmod(mode)
     result = run(project, "approve", asked.id, "--token-file", file)
     assert result.stderr == (
-        f"✗ ACODE-TSR-047: the file with the token is open to other users\nhint: run: chmod 600 {file}\n"
+        f"✗ ACODE-TSR-047: other users can access the token file\nhint: run: chmod 600 {file}\n"
     )
     assert len(approvals.waiting()) == 1
 

@@ -6,9 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.dialogue import Dialogue
 from toolkeep.cli.audit import entries_of_call, log_of
 from toolkeep.cli.main import cli
 from toolkeep.errors import NotRecorded
@@ -84,13 +86,51 @@ def test_the_records_of_a_call_are_listed_and_shown_with_their_bodies(project: P
 
 def test_a_list_shows_as_much_of_the_id_of_a_call_as_names_it(project: Path) -> None:
     call = greeted(project)
-    first, *_, last = run(project, "audit", "list").stdout.splitlines()[:4]
-    assert first.split()[2:] == [call[:16], "ToolInvoked", "agent_hello_world", "operator"]
-    assert last.split()[2:] == [call[:16], "ToolCompleted", "agent_hello_world", "operator", "ok"]
-    assert first.index("agent_hello") == last.index("agent_hello")
+    heading, first, *_, last = run(project, "audit", "list").stdout.splitlines()[:5]
+    assert heading.split() == ["INDEX", "TIME", "CALL", "OUTCOME", "EVENT", "TOOL", "AGENT"]
+    assert first.split()[2:] == [call[:8], "ToolInvoked", "agent_hello_world", "operator"]
+    assert last.split()[2:] == [call[:8], "ok", "ToolCompleted", "agent_hello_world", "operator"]
+    assert heading.index("TOOL") == first.index("agent_hello") == last.index("agent_hello")
     shown = data(project, "audit", "show", call)
     assert [data(project, "audit", "show", call[:end]) for end in (8, 16)] == [shown, shown]
     assert data(project, "audit", "receipt", call[:16])["record"]["call"] == call
+
+
+@pytest.mark.spec("CLI-1")
+def test_every_record_of_a_call_has_its_tool_and_agent_and_is_found_by_them(project: Path) -> None:
+    greeted(project)
+    run(project, "call", "write_file", '{"path": "a", "content": "b"}')
+    listed = data(project, "audit", "list", "--tool", "agent_hello_world", "--agent", "operator")
+    assert [row["type"] for row in listed] == [
+        "ToolInvoked", "CapabilityCheck", "PolicyDecision", "ToolCompleted",
+    ]  # fmt: skip
+    assert {(row["tool"], row["agent"]) for row in listed} == {("agent_hello_world", "operator")}
+
+
+@pytest.mark.spec("CLI-1")
+def test_a_row_of_the_log_fits_80_columns_and_keeps_outcome_tool_and_agent(project: Path) -> None:
+    run(project, "call", "agent_hello_world", "{}")
+    greeted(project)
+    with Dialogue(["audit", "list"], cwd=project, columns=80) as dialogue:
+        _, shown = dialogue.end()
+    heading, refused, *_, last, _, _ = click.unstyle(shown).splitlines()
+    assert max(map(len, (heading, refused, last))) <= 80
+    assert [word in refused for word in ("error TSR-003", "agent_hello", "operator")] == [True] * 3
+    assert [word in last for word in (" ok ", "agent_hello", "operator")] == [True] * 3
+
+
+@pytest.mark.spec("CLI-1")
+def test_the_log_is_followed_until_ctrl_c(project: Path) -> None:
+    greeted(project)
+    with Dialogue(["audit", "tail", "--limit", "1", "--tool", "agent_hello_world"], cwd=project) as dialogue:
+        assert dialogue.until("ToolCompleted").count("agent_hello") == 1
+        run(project, "call", "list_directory", '{"path": "."}')
+        greeted(project)
+        shown = dialogue.until("ToolCompleted")
+        dialogue.enter("\x03")
+        status, _ = dialogue.end()
+    assert ("ToolInvoked" in shown, "list_directory" in dialogue.shown, status) == (True, False, 0)
+    assert "Traceback" not in dialogue.shown
 
 
 def test_a_list_says_what_the_log_itself_recorded(project: Path) -> None:
@@ -107,22 +147,23 @@ def test_part_of_an_id_names_no_call_where_it_could_be_another() -> None:
     log: Any = SimpleNamespace(read=lambda: entries)
     assert entries_of_call(log, "abcdefgi") == [entries[2], entries[5]]
     for part, reason in (
-        ("abcdefgh", "2 calls begin with 'abcdefgh'"),
-        ("abcdefg", "no call 'abcdefg' is in the log"),
+        ("abcdefgh", "'abcdefgh' matches 2 calls"),
+        ("abcdefg", "the log has no call 'abcdefg'"),
     ):
         with pytest.raises(NotRecorded, match=reason):
             entries_of_call(log, part)
 
 
 def test_nothing_to_show_is_said(project: Path) -> None:
-    assert "no call of this project" in run(project, "audit", "list").stderr
+    assert "this project has no audit log yet" in run(project, "audit", "list").stderr
     greeted(project)
     assert (
-        "the log has no record 99\nhint: `toolkeep audit list`" in run(project, "audit", "show", "99").stderr
+        "the log has no record 99\nhint: list the newest records"
+        in run(project, "audit", "show", "99").stderr
     )
     for unknown in ("no-such-call", "9" * 5000):
         shown = run(project, "audit", "show", unknown)
-        assert (shown.exit_code, f"no call '{unknown[:64]}' is in the log\nhint: " in shown.stderr) == (
+        assert (shown.exit_code, f"the log has no call '{unknown[:64]}'\nhint: " in shown.stderr) == (
             1,
             True,
         )
@@ -140,7 +181,7 @@ def test_a_log_that_was_removed_is_not_one_that_never_was(project: Path, tmp_pat
 def test_who_may_not_is_told_how_to_find_out_why(project: Path) -> None:
     arguments = '{"path": "a.txt", "content": "x"}'
     refused = run(project, "call", "write_file", arguments)
-    told = "Why, and what would have to change: toolkeep policy explain write_file ARGUMENTS"
+    told = "Find out why, and what would allow it: toolkeep policy explain write_file ARGUMENTS"
     assert (refused.exit_code, told in refused.stdout) == (1, True)
     assert told not in run(project, "call", "write_file", "{}").stdout
 
@@ -185,7 +226,7 @@ def test_a_receipt_carries_the_signatures_of_witnesses(project: Path, tmp_path: 
         run(project, "audit", "verify", str(bare), "--key", key, "--witness", witness),
         run(project, *verify, "--witness", witness, "--witness", key),
     ):
-        assert (unproven.exit_code, "did not cosign it" in unproven.stderr) == (1, True)
+        assert (unproven.exit_code, "it is not cosigned by" in unproven.stderr) == (1, True)
     assert run(project, "audit", "verify", "--witness", witness).exit_code == 2
 
 
@@ -228,7 +269,7 @@ def test_a_file_that_is_no_checkpoint_says_nothing_about_the_log(
     other.write_text(words, encoding="utf-8")
     refused = run(project, "audit", "verify", "--checkpoint", str(other))
     assert refused.exit_code == 1
-    assert f"{other}: is no checkpoint" in refused.stderr
+    assert f"{other}: is not a checkpoint" in refused.stderr
     assert "INTACT" not in refused.output
 
 
@@ -280,10 +321,13 @@ def test_a_witness_says_what_is_to_be_done_next(tmp_path: Path) -> None:
     (tmp_path / "exchange" / "a.request").write_text("nonsense")
     words = ["audit", "witness", str(tmp_path / "witness"), "--requests", str(tmp_path / "exchange")]
     result = CliRunner().invoke(cli, words)
-    assert result.stdout.endswith("\n1 request answered, 1 of them refused: see the .refused files\n")
-    assert result.stderr == "  It knows no log yet: give --trust the key that `toolkeep audit key` prints.\n"
+    assert result.stdout.endswith("\n1 request answered, 1 refused: see the .refused files\n")
+    assert (
+        result.stderr
+        == "  It cosigns no log yet. Add one: --trust KEY, as printed by `toolkeep audit key`.\n"
+    )
 
 
 def test_what_promises_no_determinism_is_not_replayed(project: Path) -> None:
     result = run(project, "audit", "replay", greeted(project))
-    assert (result.exit_code, "does not promise" in result.stderr) == (1, True)
+    assert (result.exit_code, "is not declared deterministic" in result.stderr) == (1, True)

@@ -106,7 +106,7 @@ def test_a_call_whose_process_is_told_to_end_has_its_end_on_record(home: Path, t
         assert process.poll() is None
         time.sleep(0.01)
     assert verify(home / "state").open_calls == 1
-    assert "1 call without an end" in str(verify(home / "state"))
+    assert "1 call without an outcome" in str(verify(home / "state"))
     process.send_signal(told)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + told

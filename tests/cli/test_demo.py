@@ -23,6 +23,10 @@ class Demo(NamedTuple):
     said: Any
     home: Path
 
+    def heard(self) -> str:
+        """What it said on standard error."""
+        return (self.home.parent / "heard").read_text()
+
     def command(self, *words: str) -> Any:
         """What a command says about the demo's keep, from another terminal."""
         variables = {**os.environ, "TOOLKEEP_HOME": self.said["state"], "HOME": str(self.home)}
@@ -47,13 +51,18 @@ def demo(home: Path, *program: str) -> Iterator[Demo]:
     """Start a demo in a home of its own, and end it with Ctrl-C."""
     program = program or (sys.executable, "-m", "toolkeep")
     home.mkdir()
-    with subprocess.Popen(
-        [*program, "demo", "--port", "0", "--json"],
-        env={**os.environ, "HOME": str(home), "TMPDIR": str(home)},
-        cwd=home,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    heard = (home.parent / "heard").open("w")
+    with (
+        heard,
+        subprocess.Popen(
+            [*program, "demo", "--port", "0", "--json"],
+            env={**os.environ, "HOME": str(home), "TMPDIR": str(home)},
+            cwd=home,
+            stdout=subprocess.PIPE,
+            stderr=heard,
+            text=True,
+        ) as process,
+    ):
         assert process.stdout is not None
         said = "".join(iter(process.stdout.readline, "}\n"))
         try:

@@ -27,8 +27,8 @@ NAMESPACES = frozenset(mechanism for mechanism in Mechanism if mechanism.endswit
 RICH = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
-Memory of tools that start processes: bounded by a cgroup
-Hosts of confined tools: those that a call may reach, through a proxy
+Memory of tools that start processes: limited by a cgroup
+Hosts of confined tools: those granted to the call, through a proxy
 Imports of confined tools: once for each tool and agent, in a sealed template
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
@@ -56,8 +56,8 @@ Levels
 WITHOUT_LANDLOCK = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
-Memory of tools that start processes: bounded by a cgroup
-Hosts of confined tools: those that a call may reach, through a proxy
+Memory of tools that start processes: limited by a cgroup
+Hosts of confined tools: those granted to the call, through a proxy
 Imports of confined tools: in each call, because there are no templates here: strict is not available
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
@@ -88,7 +88,7 @@ Levels
       no fs-write without landlock
 """
 
-WITHOUT_CGROUP = RICH.replace("bounded by a cgroup", "watched; memory-cgroup would bound it exactly").replace(
+WITHOUT_CGROUP = RICH.replace("limited by a cgroup", "watched; memory-cgroup would limit it exactly").replace(
     "  ✓ memory-cgroup\n",
     """\
   ✗ memory-cgroup
@@ -101,8 +101,8 @@ DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder is
 WITHOUT_TREE_BOUND = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
-Memory of tools that start processes: not bounded, so that they are not run
-Hosts of confined tools: those that a call may reach, through a proxy
+Memory of tools that start processes: not limited, so such tools are not run
+Hosts of confined tools: those granted to the call, through a proxy
 Imports of confined tools: in each call, because there are no templates here: strict is not available
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
@@ -137,8 +137,8 @@ Levels
 WITHOUT_NAMESPACES = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
-Memory of tools that start processes: bounded by a cgroup
-Hosts of confined tools: those that a call may reach, through a proxy
+Memory of tools that start processes: limited by a cgroup
+Hosts of confined tools: those granted to the call, through a proxy
 Imports of confined tools: in each call, because there are no templates here: strict is not available
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
@@ -311,7 +311,7 @@ def test_with_a_configuration_that_cannot_be_read_it_says_so_and_goes_on(
     (Path.home() / ".agent").mkdir()
     (Path.home() / ".agent" / "config.yml").write_text("no: [configuration")
     assert doctor.this_host().trusted == THIS_PROCESS.host
-    assert "the files of the configuration are not listed" in capsys.readouterr().err
+    assert "files named by the configuration are not listed" in capsys.readouterr().err
 
 
 @pytest.mark.spec("SBX-1")
@@ -338,10 +338,10 @@ Attempts to get out
         ✗ sleep_past_the_deadline and {more} more could not be run: the host failed
       results: {results} contained, 1 got out, of {all_results}
         ✗ say_garbage got out: the call ended as ok
-  ✗ strict: not available here, so that it was not attacked
-  ✗ restricted: not available here, so that it was not attacked
+  ✗ strict: not available here, so not attacked
+  ✗ restricted: not available here, so not attacked
 
-Not shown here: these do nothing without the sandbox either
+Inconclusive: these fail without the sandbox too
       say_half_of_a_frame: it does nothing here
 """
 

@@ -71,15 +71,15 @@ The server up asks you, in its own words:
   | meet?
 It wants 4 answers, for a call of operator.
 It waits for <minutes>.
-Never tell it a password or a key: no server may ask for one here.
+Never enter a password or key: servers may not ask for one here.
 Answer it? [y]es, [n]o: y
 Field 1 of 4: a whole number, at least 0, at most 23, may be left out
   | hour
 It suggests:
   | 9
-Your answer (Enter takes what it suggests): 25
-That is no answer: it wants a whole number, at least 0, at most 23.
-Your answer (Enter takes what it suggests): 
+Your answer (Enter for the suggestion): 25
+Invalid answer: expected: a whole number, at least 0, at most 23.
+Your answer (Enter for the suggestion): 
 Field 2 of 4: one of these
   | drink
   | 1. t: Tea
@@ -90,8 +90,8 @@ Field 3 of 4: yes or no
 yes or no: n
 Field 4 of 4: text, at most 10 characters, may be left out
   | why
-Your answer (Enter leaves it out): 
-This would be sent to the server up:
+Your answer (Enter to skip): 
+This will be sent to the server up:
   | {
   |   "hour": 9,
   |   "drink": "c",
@@ -110,7 +110,7 @@ def test_a_form_is_filled_in_field_by_field_and_sent_after_a_yes(project: Path) 
         ("suggests): ", "\n"),
         ("Number: ", "2\n"),
         ("yes or no: ", "n\n"),
-        ("leaves it out): ", "\n"),
+        ("to skip): ", "\n"),
         ("Send it? [y]es, [n]o: ", "y\n"),
     )
     assert told == {"action": "accept", "content": {"hour": 9, "drink": "c", "milk": False}}
@@ -132,7 +132,7 @@ def test_whoever_does_not_want_to_send_what_they_filled_in_sends_nothing(project
         project,
         {"message": "Why?", "requestedSchema": form},
         ("Answer it? [y]es, [n]o: ", "y\n"),
-        ("leaves it out): ", "my own business\n"),
+        ("to skip): ", "my own business\n"),
         ("Send it? [y]es, [n]o: ", "\n"),
     )
     assert told == {"action": "decline"}
@@ -150,7 +150,7 @@ def test_who_does_not_find_an_answer_that_fits_sends_nothing(project: Path) -> N
         ("Your answer: ", "\n"),
     )
     assert told == {"action": "decline"}
-    assert shown.count("That is no answer: it wants a number, such as 7 or 7.5.") == 3
+    assert shown.count("Invalid answer: enter a number, such as 7 or 7.5.") == 3
 
 
 def test_a_question_for_a_secret_is_not_shown(project: Path) -> None:
@@ -180,7 +180,7 @@ def test_who_is_not_waited_for_any_more_is_told_so(tmp_path: Path) -> None:
         dialogue.enter(APPROVE[1])
         status, shown = dialogue.end()
     assert status == 0
-    assert "The server does not wait for your answer any more.\n" in shown
+    assert "The server is no longer waiting for your answer.\n" in shown
     assert recorded(tmp_path) == [("cancel", "")]
 
 

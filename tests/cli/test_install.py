@@ -1,8 +1,10 @@
 """`toolkeep install`: shows the change first, keeps everything else, and writes only what was agreed to."""
 
 import json
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from toolkeep.cli.main import cli
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     folder = tmp_path / "project"
     folder.mkdir()
     return folder
@@ -25,20 +28,124 @@ def install(project: Path, *words: str) -> Result:
     return CliRunner().invoke(cli, ["install", *words, "--project", str(project)])
 
 
-def entry(project: Path, *more: str) -> dict[str, Any]:
-    arguments = ["-P", "-m", "toolkeep", "mcp", "--project", str(project), "--agent", "mcp-local", *more]
-    return {"command": sys.executable, "args": arguments}
+def entry(folder: object, *more: str) -> dict[str, Any]:
+    """An entry of a file of the project, which names the project by `folder`."""
+    arguments = ["mcp", "--project", str(folder), "--agent", "mcp-local", *more]
+    return {"command": "toolkeep", "args": arguments}
+
+
+CLAUDE = "${CLAUDE_PROJECT_DIR:-.}"
+
+
+OWN = {
+    "command": sys.executable,
+    "args": ["-P", "-m", "toolkeep", "mcp", "--project", "PROJECT", "--agent", "mcp-local"],
+}
+WORKSPACE = entry("${workspaceFolder}")
+ENTRIES = {
+    "claude": {"mcpServers": {"toolkeep": {"type": "stdio", **entry(CLAUDE)}}},
+    "claude-desktop": {"mcpServers": {"toolkeep": OWN}},
+    "codex": {"mcp_servers": {"toolkeep": entry(".")}},
+    "cursor": {"mcpServers": {"toolkeep": WORKSPACE}},
+    "gemini": {"mcpServers": {"toolkeep": entry(".")}},
+    "opencode": {
+        "mcp": {
+            "toolkeep": {"type": "local", "command": ["toolkeep", *entry(".")["args"]], "enabled": True},
+        },
+    },
+    "vscode": {"servers": {"toolkeep": {"type": "stdio", **WORKSPACE}}},
+    "windsurf": {"mcpServers": {"toolkeep": OWN}},
+}
 
 
 @pytest.mark.spec("MCP-3")
 @pytest.mark.parametrize("client", sorted(CLIENTS))
 def test_every_client_gets_an_entry_where_it_looks_for_it(project: Path, client: str) -> None:
     done = install(project, client, "--yes")
-    which = CLIENTS[client]
-    path = which.path(project)
-    assert (done.exit_code, path.is_file()) == (0, True)
-    typed = {"type": "stdio"} if which.has_type else {}
-    assert json.loads(path.read_text()) == {which.key: {"toolkeep": {**typed, **entry(project)}}}
+    assert (done.exit_code, done.stderr.count("!")) == (0, 0)
+    text = CLIENTS[client].path(project).read_text()
+    data = tomllib.loads(text) if CLIENTS[client].is_toml else json.loads(text)
+    wanted = json.dumps(ENTRIES[client]).replace('"PROJECT"', json.dumps(str(project)))
+    assert data == json.loads(wanted)
+
+
+def test_a_file_of_the_project_names_its_own_environment_by_a_path_in_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(project / ".venv" / "bin" / "python"))
+    install(project, "claude", "--yes")
+    written = json.loads((project / ".mcp.json").read_text())["mcpServers"]["toolkeep"]
+    assert (written["command"], written["args"][:4]) == (
+        f"{CLAUDE}/.venv/bin/python",
+        ["-P", "-m", "toolkeep", "mcp"],
+    )
+    assert str(project) not in (project / ".mcp.json").read_text()
+
+
+def test_a_path_of_this_machine_is_not_written_into_a_shared_file_unsaid(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert f"! {sys.executable} is a path of this machine" in install(project, "claude", "--dry-run").stderr
+    assert "!" not in install(project, "windsurf", "--dry-run").stderr
+
+
+@pytest.mark.parametrize("client", ["claude", "codex", "opencode"])
+def test_the_state_folder_is_carried_over(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    install(project, client, "--yes")
+    text = CLIENTS[client].path(project).read_text()
+    data = tomllib.loads(text) if CLIENTS[client].is_toml else json.loads(text)
+    written = data[CLIENTS[client].key]["toolkeep"]
+    assert written.get("env", written.get("environment")) == {"TOOLKEEP_HOME": str(tmp_path / "state")}
+
+
+MINE = """\
+# mine
+model = "x" # of mine
+
+[mcp_servers.other]
+args = [
+  "a",
+]
+
+# about the profiles
+[profiles.fast]
+model = "y"
+"""
+
+
+def test_the_rest_of_a_toml_file_stays_to_the_letter(project: Path) -> None:
+    path = project / ".codex" / "config.toml"
+    path.parent.mkdir()
+    path.write_text(MINE)
+    install(project, "codex", "--yes")
+    assert path.read_text().startswith(f"{MINE}\n[mcp_servers.toolkeep]\ncommand = ")
+    install(project, "codex", "--yes", "--find-tools")
+    assert tomllib.loads(path.read_text())["mcp_servers"]["toolkeep"] == entry(".", "--find-tools")
+    install(project, "codex", "--yes", "--remove")
+    assert path.read_text().rstrip() == MINE.rstrip()
+
+
+@pytest.mark.parametrize(
+    "text", ["mcp_servers = {other = {}}\n", "x = [", 'mcp_servers = "x"\n', "a = 1\na = 2\n"]
+)
+def test_a_toml_file_that_cannot_be_edited_in_place_is_left_alone(project: Path, text: str) -> None:
+    path = project / ".codex" / "config.toml"
+    path.parent.mkdir()
+    path.write_text(text)
+    done = install(project, "codex", "--yes")
+    assert (done.exit_code, path.read_text()) == (1, text)
+    assert 'add this to it by hand:\n[mcp_servers.toolkeep]\ncommand = "toolkeep"' in done.stderr
+
+
+def test_a_file_with_comments_is_left_to_a_person(project: Path) -> None:
+    (project / "opencode.jsonc").write_text("{} // mine\n")
+    done = install(project, "opencode", "--yes")
+    assert (done.exit_code, (project / "opencode.json").exists()) == (1, False)
+    assert "opencode.jsonc: is not plain JSON; add this to it by hand" in done.stderr
 
 
 def test_nothing_is_written_before_somebody_agrees(project: Path) -> None:
@@ -58,7 +165,7 @@ def test_what_else_stands_in_the_file_stays(project: Path) -> None:
     assert data["other"] == [1, 2]
     assert data["mcpServers"] == {
         "mine": {"command": "x"},
-        "kept": {"type": "stdio", **entry(project, "--find-tools")},
+        "kept": {"type": "stdio", **entry(CLAUDE, "--find-tools")},
     }
     assert path.stat().st_mode & 0o777 == 0o644
 
@@ -80,7 +187,7 @@ def test_every_other_byte_of_the_file_stays_and_the_way_back_leads_to_the_same_f
     assert written.endswith(b"\r\n        }\r\n" + end)
     removed = install(project, "claude", "--remove", "--yes")
     assert (removed.exit_code, path.read_bytes()) == (0, BY_HAND)
-    assert f"wrote {path}; restart Claude Code to let go of it" in removed.stdout
+    assert f"wrote {path}; restart Claude Code to stop using it" in removed.stdout
 
 
 def test_what_is_removed_is_shown_and_agreed_to_first(project: Path) -> None:
@@ -99,7 +206,7 @@ def test_what_is_not_there_need_not_be_removed(project: Path, text: str) -> None
     path.write_text(text)
     done = install(project, "claude", "--remove", "--name", "kept", "--yes")
     assert (done.exit_code, path.read_text()) == (0, text)
-    assert done.stdout == f"✓ Claude Code has no 'kept': {path}\n"
+    assert done.stdout == f"✓ Claude Code has no entry 'kept': {path}\n"
 
 
 def test_what_cannot_be_removed_safely_is_left_to_a_person(project: Path) -> None:
@@ -107,7 +214,7 @@ def test_what_cannot_be_removed_safely_is_left_to_a_person(project: Path) -> Non
     path.write_text('{"mcpServers": {"toolkeep": {}} /* mine */}')
     done = install(project, "claude", "--remove", "--yes")
     assert (done.exit_code, path.read_text()) == (1, '{"mcpServers": {"toolkeep": {}} /* mine */}')
-    assert "is no plain JSON; remove 'toolkeep' under 'mcpServers' by hand" in done.stderr
+    assert "is not plain JSON; remove 'toolkeep' under 'mcpServers' by hand" in done.stderr
 
 
 @pytest.mark.parametrize("words", [[], ["--remove"], ["--yes"]])
@@ -128,7 +235,7 @@ def test_a_name_that_nobody_can_read_is_wrong_usage(project: Path, name: str) ->
     for option in ("--name", "--agent"):
         done = install(project, "claude", "--yes", option, name)
         assert (done.exit_code, list(project.iterdir())) == (2, [])
-        assert f"'{option}': is no name that a person could read" in done.stderr
+        assert f"'{option}': must be readable: no control characters, not empty" in done.stderr
 
 
 def test_a_folder_that_json_cannot_name_is_refused(tmp_path: Path) -> None:
@@ -136,7 +243,7 @@ def test_a_folder_that_json_cannot_name_is_refused(tmp_path: Path) -> None:
     project.mkdir()
     done = install(project, "claude", "--yes")
     assert (done.exit_code, list(project.iterdir())) == (1, [])
-    assert done.stderr.endswith("its name is not UTF-8; rename it\n")
+    assert done.stderr.endswith("which the file cannot hold; rename the folder\n")
 
 
 @pytest.mark.parametrize("keys", ["n\n", "\x03", "\x04"])
@@ -164,7 +271,7 @@ def test_nothing_that_lies_in_the_project_is_imported_by_what_a_client_starts(pr
     install(project, "claude", "--yes")
     server = json.loads((project / ".mcp.json").read_text())["mcpServers"]["toolkeep"]
     done = subprocess.run(
-        [server["command"], *server["args"]],
+        [server["command"], *(word.replace(CLAUDE, ".") for word in server["args"])],
         cwd=project,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -177,7 +284,7 @@ def test_nothing_that_lies_in_the_project_is_imported_by_what_a_client_starts(pr
 def test_the_entry_of_another_project_goes_not_unseen(project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    warned = "! 'toolkeep' is the entry of another project or server there, which goes; --name keeps both\n"
+    warned = "! the entry 'toolkeep' of another project or server will be replaced; --name NAME keeps both\n"
     assert warned not in install(project, "windsurf", "--yes").stderr
     assert warned not in install(project, "windsurf", "--yes", "--find-tools").stderr
     assert install(other, "windsurf", "--dry-run").stderr == f"{warned}Nothing was written.\n"
@@ -188,7 +295,7 @@ def test_a_second_time_changes_nothing(project: Path) -> None:
     install(project, "cursor", "--yes")
     before = (project / ".cursor" / "mcp.json").read_bytes()
     done = install(project, "cursor")
-    assert (done.exit_code, "is set up already" in done.stdout) == (0, True)
+    assert (done.exit_code, "is already configured" in done.stdout) == (0, True)
     assert (project / ".cursor" / "mcp.json").read_bytes() == before
 
 
@@ -230,7 +337,7 @@ def test_as_json_the_change_is_shown_as_data(project: Path) -> None:
     done = install(project, "gemini", "--json")
     data = json.loads(done.stdout)
     assert (done.exit_code, data["written"], data["before"]) == (1, False, "")
-    assert json.loads(data["after"])["mcpServers"]["toolkeep"] == entry(project)
+    assert json.loads(data["after"])["mcpServers"]["toolkeep"] == entry(".")
     assert json.loads(install(project, "gemini", "--json", "--yes").stdout)["written"] is True
     again = install(project, "gemini", "--json", "--yes")
     assert (again.exit_code, json.loads(again.stdout)["written"]) == (0, False)
@@ -241,15 +348,17 @@ def test_a_link_stays_a_link(project: Path) -> None:
     real.write_text("{}")
     (project / ".mcp.json").symlink_to(real)
     done = install(project, "claude", "--yes")
-    assert (done.exit_code, f"+++ {real} (then)" in done.stdout) == (0, True)
+    assert (done.exit_code, f"+++ {real} (after)" in done.stdout) == (0, True)
     assert (project / ".mcp.json").is_symlink()
     assert "toolkeep" in real.read_text()
 
 
 OF_PROJECT = {
     "claude": ".mcp.json",
+    "codex": ".codex/config.toml",
     "cursor": ".cursor/mcp.json",
     "gemini": ".gemini/settings.json",
+    "opencode": "opencode.json",
     "vscode": ".vscode/mcp.json",
 }
 
@@ -266,7 +375,7 @@ def linked(project: Path, client: str, *, is_folder: bool) -> Path:
 
 
 LINKS = [(client, False) for client in OF_PROJECT] + [
-    (client, True) for client in OF_PROJECT if client != "claude"
+    (client, True) for client in OF_PROJECT if "/" in OF_PROJECT[client]
 ]
 
 
@@ -279,10 +388,10 @@ def test_a_link_out_of_the_project_is_not_followed_unseen(
     done = install(project, client, *words)
     assert (done.exit_code, real.exists()) == (1, False)
     assert all(said in done.output for said in ("ACODE-TSR-016", "is reached by a link that leads out of"))
-    real.write_text("{}")
+    real.write_text("")
     for remove in ([], ["--remove"]):
         assert install(project, client, *remove, *words).exit_code == 1
-    assert real.read_text() == "{}"
+    assert real.read_text() == ""
 
 
 @pytest.mark.parametrize(("keys", "is_written"), [("y\n", True), ("n\n", False)])
@@ -296,7 +405,7 @@ def test_a_person_who_sees_where_a_link_leads_may_agree(
         person.enter(keys)
         person.end()
     assert f"a link that leads out of the project, to {real}" in shown
-    assert f"++ {real} (then)" in shown  # its first character has a colour
+    assert f"++ {real} (after)" in shown  # its first character has a colour
     assert real.exists() is is_written
     assert (project / OF_PROJECT[client]).resolve() == real
 

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from toolkeep import Keep, ToolDefinition, open_keep
 from toolkeep.cli.main import cli
-from toolkeep.cli.options import say, say_columns, say_done, say_failed, warn
+from toolkeep.cli.options import say, say_done, say_failed, warn
+from toolkeep.cli.tables import Column, Table
 from toolkeep.cli.tool_selection import complete_name
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.text.display import visible
@@ -136,7 +137,7 @@ def test_completion_helps_in_one_escaped_line(tmp_path: Path) -> None:
 def test_an_unknown_name_is_cut(tmp_path: Path) -> None:
     _, said = run(tmp_path, "show", "n" * 100_000)
     assert said[0] == f"\u2717 ACODE-TSR-001: no tool named '{'n' * 80}\u2026' is registered"
-    assert said[1:] == ["hint: `toolkeep list` and keep.tools() show the names of those that are", ""]
+    assert said[1:] == ["hint: list the tools: `toolkeep list`, or keep.tools()", ""]
 
 
 # --- listings ------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ ROW = "x\n     7  2026-01-01T00:00:00.000Z  deadbeefdeadbeef  ToolCompleted  wip
         pytest.param(lambda: say_done(ROW), id="say_done"),
         pytest.param(lambda: say_failed(ROW), id="say_failed"),
         pytest.param(lambda: warn(ROW, err=False), id="warn"),
-        pytest.param(lambda: say_columns([("a", ROW)]), id="say_columns"),
+        pytest.param(lambda: Table([Column("A")], []).say_row([ROW]), id="table"),
     ],
 )
 def test_a_foreign_text_is_one_line_at_every_door(
@@ -173,12 +174,7 @@ def test_a_client_forges_no_row_of_the_log(tmp_path: Path, monkeypatch: pytest.M
         keep.call_sync(ROW, {}, agent=ROW, session=ROW)
         keep.call_sync("agent_hello_world", {"name": ROW})
     shown, _ = run(project, "audit", "list")
-    rows = [line for line in shown if line and not line.endswith(" records")]
+    rows = [line for line in shown[1:] if line and not line.endswith(" records")]
     with AuditLog(tmp_path / "state") as log:
         assert len(rows) == len(log.read())
     assert not any(line.lstrip().startswith("7 ") for line in rows)
-
-
-def test_columns_stay_below_each_other_beside_what_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    say_columns([("a\nb", "1"), ("c", "2")])
-    assert capsys.readouterr().out == "a\\nb  1\nc     2\n"

@@ -65,11 +65,10 @@ def test_the_hint_about_a_broken_lock_leads_to_a_new_one(project: Path) -> None:
     refused = toolkeep(project, "lock")
     assert refused.exit_code == 1
     assert (
-        "hint: take the file as it was committed; or remove it, then write it anew: toolkeep lock"
-        in refused.stderr
+        "hint: restore the committed file; or delete it and write a new one: toolkeep lock" in refused.stderr
     )
     lock.unlink()
-    assert "hint: write one: toolkeep lock" in toolkeep(project, "lock", "--check").stderr
+    assert "hint: write it: toolkeep lock" in toolkeep(project, "lock", "--check").stderr
     assert toolkeep(project, "lock").exit_code == 0
     assert lock.read_bytes() == raw
 
@@ -103,7 +102,7 @@ def test_a_changed_tool_is_accepted_by_name_and_then_locked(project: Path) -> No
     shown = json.loads(toolkeep(project, "accept", "getBook", "--json").stdout)
     assert [change["what"] for change in shown["changes"]] == ["changed"]
     result = toolkeep(project, "accept", "getBook", "--hash", shown["hash"])
-    assert "toolkeep.lock still names the definition before" in result.stderr
+    assert "toolkeep.lock still has the previous definition" in result.stderr
     assert imports(project)["getBook"] == "quarantined"
     assert toolkeep(project, "lock").exit_code == 0
     assert imports(project) == {"getBook": "enabled", "listBooks": "enabled"}
@@ -148,18 +147,18 @@ def test_what_waits_is_not_written_and_named(project: Path) -> None:
     change(project, paths=renamed("fetchBook"))
     accept(project)
     result = toolkeep(project, "lock")
-    assert "'fetchbook' waits to be accepted: toolkeep accept fetchbook" in result.stderr
+    assert "'fetchbook' needs acceptance: toolkeep accept fetchbook" in result.stderr
     assert '"fetchbook"' not in (project / "toolkeep.lock").read_text()
 
 
 def test_without_upstreams_there_is_nothing_to_lock(tmp_path: Path) -> None:
     result = toolkeep(tmp_path, "lock")
-    assert (result.exit_code, "names no upstream" in result.stderr) == (1, True)
+    assert (result.exit_code, "has no upstream" in result.stderr) == (1, True)
 
 
 def test_without_a_lock_there_is_nothing_to_check(project: Path) -> None:
     result = toolkeep(project, "lock", "--check")
-    assert (result.exit_code, "there is none" in result.stderr) == (1, True)
+    assert (result.exit_code, "the file does not exist" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("content", [b"", b"<<<<<<< ours\n", b"{}"])

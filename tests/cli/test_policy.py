@@ -96,12 +96,12 @@ def shown(*arguments: str, has: dict[str, str], before: tuple[tuple[str, ...], .
 
 def test_policies_that_are_right_are_counted() -> None:
     assert shown("policy", "check", has=files(ALL + HOSTS, WELL)) == (
-        "exit 0\n✓ 2 policies, 2 examples: all right\n"
+        "exit 0\n✓ 2 policies, 2 examples: no problems\n"
     )
 
 
 def test_without_policies_there_is_nothing_to_check() -> None:
-    assert shown("policy", "check", has={}) == "exit 0\n✓ no policies: what agents hold decides alone\n"
+    assert shown("policy", "check", has={}) == "exit 0\n✓ no policies: only grants decide\n"
 
 
 def test_every_file_that_cannot_be_read_is_named_with_every_place() -> None:
@@ -225,10 +225,10 @@ def test_what_may_surprise_is_noted_and_is_no_problem() -> None:
     here = "! <home>/.agent/policies/main.cedar"
     assert shown("policy", "check", has=files(policies)) == (
         "exit 0\n"
-        f"{here}:1:1: policy 'later' is about no tool that there is now; leave it, if one is to come\n"
+        f"{here}:1:1: policy 'later' matches no tool that exists now; keep it if the tool will be added\n"
         f"{here}: no policy permits any call; write one, such as"
         ' permit (principal, action == Action::"call", resource);\n'
-        "✓ 1 policy, 0 examples: all right\n"
+        "✓ 1 policy, 0 examples: no problems\n"
     )
 
 
@@ -251,7 +251,7 @@ def test_a_comparison_that_can_never_hold_is_noted() -> None:
         f"! {here}:7:1: policy 'no-git' compares context.arguments.command with '/usr/bin/git', the path of a"
         " program; policies see the whole command line as the caller wrote it; read context.programs, which"
         " holds the real path of the program\n"
-        "✓ 3 policies, 0 examples: all right\n"
+        "✓ 3 policies, 0 examples: no problems\n"
     )
 
 
@@ -266,7 +266,7 @@ def test_the_policies_of_a_project_are_checked_before_anybody_accepted_them() ->
     has = in_project(files(ALL + HOSTS, WELL))
     assert shown("policy", "check", has=has).split("\n")[:2] == [
         "exit 0",
-        "✓ 2 policies, 2 examples: all right",
+        "✓ 2 policies, 2 examples: no problems",
     ]
     assert shown("call", "agent_hello_world", '{"name": "Ada"}', has=has).startswith("exit 1")
 
@@ -315,7 +315,7 @@ def test_an_example_is_judged_from_the_folder_of_the_project() -> None:
         for folder in (here, here / "docs"):
             os.chdir(folder)
             result = CliRunner().invoke(cli, ["policy", "check"])
-            assert (result.exit_code, result.stdout) == (0, "✓ 1 policy, 1 example: all right\n")
+            assert (result.exit_code, result.stdout) == (0, "✓ 1 policy, 1 example: no problems\n")
 
 
 def test_the_hash_that_accepts_a_project_changes_with_its_policies() -> None:
@@ -369,14 +369,14 @@ def test_a_call_that_is_allowed_is_explained() -> None:
         "exit 0\n"
         "✓ writer may make this call of fetch_page\n"
         "  permitted by all\n"
-        "\nIt would touch:\n"
+        "\nIt would access:\n"
         "  net.read of docs.example.org (/url): held as net.read:docs.example.org, "
         "which leads to public addresses alone\n"
-        "\nWhat the policies say of it, each by itself:\n"
+        "\nPolicies, each on its own:\n"
         "  permit 'all' (<home>/.agent/policies/main.cedar:1:1) holds\n"
         "  forbid 'known-hosts' (<home>/.agent/policies/main.cedar:4:1) does not hold\n"
         "  forbid 'toolkeep.permissions' (toolkeep itself) does not hold\n"
-        "\nNobody would be asked\n"
+        "\nNo approval required\n"
     )
 
 
@@ -386,17 +386,17 @@ def test_everything_that_would_have_to_change_is_said_at_once() -> None:
     assert shown("policy", "explain", "write_note", path, "--agent", "writer", has=files(policies)) == (
         "exit 1\n"
         "✗ writer may not make this call of write_note\n"
-        "  The agent does not hold fs.write of 'out/a.txt' (ACODE-TSR-027)\n"
-        "\nIt would touch:\n"
-        "  fs.write of <here>/out/a.txt (/path): not held by the agent\n"
-        "\nWhat the policies say of it, each by itself:\n"
+        "  The agent has no grant for fs.write of 'out/a.txt' (ACODE-TSR-027)\n"
+        "\nIt would access:\n"
+        "  fs.write of <here>/out/a.txt (/path): not granted to the agent\n"
+        "\nPolicies, each on its own:\n"
         "  forbid 'no' (<home>/.agent/policies/main.cedar:1:1) holds: not today\n"
         "  forbid 'toolkeep.permissions' (toolkeep itself) holds: the agent lacks a permission that the tool"
         " requires\n"
-        "\nWhat would have to change:\n"
+        "\nTo allow it:\n"
         "  - grant writer fs.write:./out (in config.yml, agents: writer: capabilities)\n"
-        "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; call otherwise, or"
-        " change it\n"
+        "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; change the call,"
+        " or the policy\n"
         "  - give writer the permission tool.filesystem.write (in config.yml, agents: writer: permissions)\n"
         '  - no policy permits it: add one such as permit (principal == Agent::"writer", action =='
         ' Action::"call", resource == Tool::"write_note")\n'
@@ -425,9 +425,9 @@ def test_whether_a_person_would_be_asked_is_said_and_nobody_is() -> None:
     call = ("policy", "explain", "write_note", '{"path": "a.txt"}', "--agent", "writer")
     text = shown(*call, has=files(policies, config=WRITER))
     assert text.split("\n\n")[-1] == (
-        "A person would be asked: its danger is medium; a policy wants a person to be asked\n"
+        "Approval would be required: its danger is medium; a policy requires approval\n"
     )
-    assert "permit 'careful' (<home>/.agent/policies/main.cedar:3:1) holds, and wants a person" in text
+    assert "permit 'careful' (<home>/.agent/policies/main.cedar:3:1) holds, and requires approval" in text
     with folder_with_files(files(policies, config=WRITER)) as (_, home):
         assert CliRunner().invoke(cli, list(call)).exit_code == 0
         assert [path.name for path in home.rglob("*") if path.name in ("audit", "approvals.db")] == []
@@ -456,7 +456,7 @@ def test_a_rule_that_a_person_made_is_found() -> None:
         approvals.close()
         call = ["policy", "explain", "write_note", '{"path": "a.txt"}', "--agent", "writer"]
         result = CliRunner().invoke(cli, call)
-    assert result.stdout.split("\n")[-2] == "Nobody would be asked: ada agreed before, by rule r"
+    assert result.stdout.split("\n")[-2] == "No approval required: ada agreed before, by rule r"
 
 
 def test_a_yes_for_the_session_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,7 +492,7 @@ def test_arguments_that_do_not_fit_come_before_policy() -> None:
         "exit 1\n"
         "✗ operator may not make this call of fetch_page\n"
         "  Required property 'url' is missing (ACODE-TSR-003)\n"
-        "\nWhat would have to change:\n"
+        "\nTo allow it:\n"
         "  - Required property 'url' is missing: Add 'url': string (at most 200 characters).\n"
     )
 
@@ -582,10 +582,10 @@ def test_policies_that_nobody_accepted_permit_nothing() -> None:
     assert text.partition("--- stderr")[0] == (
         "exit 1\n"
         "✗ operator may not make this call of agent_hello_world\n"
-        "  No call is permitted: <here>/.agent/config.yml names policies that nobody accepted yet; run `toolkeep"
+        "  No call is permitted: <here>/.agent/config.yml names policies that are not accepted yet; run `toolkeep"
         " accept` (ACODE-TSR-044)\n"
-        "\nWhat would have to change:\n"
-        "  - no call at all is permitted: <here>/.agent/config.yml names policies that nobody accepted yet; run"
+        "\nTo allow it:\n"
+        "  - no call at all is permitted: <here>/.agent/config.yml names policies that are not accepted yet; run"
         " `toolkeep accept`\n"
     )
 
@@ -667,26 +667,26 @@ def test_a_question_that_is_spared_is_explained() -> None:
         "exit 0\n"
         "✓ operator may make this call of agent_hello_world\n"
         "  permitted by ask, known\n"
-        "\nWhat the policies say of it, each by itself:\n"
-        f"  permit 'ask' ({here}:1:1) holds, and wants a person to be asked\n"
-        f"  permit 'known' ({here}:4:1) holds, and spares the question of policies that ask\n"
+        "\nPolicies, each on its own:\n"
+        f"  permit 'ask' ({here}:1:1) holds, and requires approval\n"
+        f"  permit 'known' ({here}:4:1) holds, and waives approval that policies require\n"
         "  forbid 'toolkeep.permissions' (toolkeep itself) does not hold\n"
-        "\nThe question of policies that ask is spared by known\n"
-        "\nNobody would be asked\n"
+        "\nApproval that policies require is waived by known\n"
+        "\nNo approval required\n"
     )
     told = data(*call, has=files(SILENT))[1]
     assert told["asks"] == {"why": [], "acts": 0, "earlier": "", "spared_by": ["known"]}
     asked = data(*call[:3], '{"name": "Bob"}', has=files(SILENT))[1]["asks"]
-    assert (asked["why"], asked["spared_by"]) == (["a policy wants a person to be asked"], [])
+    assert (asked["why"], asked["spared_by"]) == (["a policy requires approval"], [])
 
 
 def test_a_silent_policy_that_spares_nothing_is_noted() -> None:
     here = "<home>/.agent/policies/main.cedar"
     assert shown("policy", "check", has=files(SILENT.replace("@ask\n", ""))) == (
         "exit 0\n"
-        f"! {here}:3:1: policy 'known' is @silent, and no policy asks, so that it spares nothing; take @silent"
-        " away, or annotate the policy that should ask with @ask\n"
-        "✓ 2 policies, 0 examples: all right\n"
+        f"! {here}:3:1: policy 'known' is @silent, but no policy asks, so it has no effect; remove @silent,"
+        " or annotate the policy that should ask with @ask\n"
+        "✓ 2 policies, 0 examples: no problems\n"
     )
     assert "✓ 2 policies" in shown("policy", "check", has=files(SILENT))
     assert "!" not in shown("policy", "check", has=files(SILENT))
@@ -732,15 +732,15 @@ def test_policies_that_change_nothing_end_with_zero() -> None:
     has = {"same.cedar": ALL}
     before = (*CALLS, ("call", "agent_hello_world", "{}"))
     assert shown("policy", "replay", "same.cedar", has=has, before=before) == (
-        "exit 0\n✓ all 3 calls that can be judged would be decided as they were\n"
+        "exit 0\n✓ all 3 calls that can be evaluated would be decided as before\n"
     )
 
 
 def test_only_the_newest_calls_are_judged() -> None:
     assert shown("policy", "replay", "new.cedar", "--limit", "1", has=NEW, before=CALLS) == (
         "exit 0\n"
-        "✓ all 1 calls that can be judged would be decided as they were\n"
-        "  2 older calls not looked at; see --limit\n"
+        "✓ all 1 calls that can be evaluated would be decided as before\n"
+        "  2 older calls not evaluated; raise --limit\n"
     )
 
 
@@ -749,8 +749,8 @@ def test_calls_that_cannot_be_judged_are_counted() -> None:
     text = shown("policy", "replay", "new.cedar", has=NEW, before=before)
     assert text == (
         "exit 0\n"
-        "✓ all 0 calls that can be judged would be decided as they were\n"
-        "  3 not judged: its arguments were not kept\n"
+        "✓ all 0 calls that can be evaluated would be decided as before\n"
+        "  3 not evaluated: its arguments were not kept\n"
     )
 
 
@@ -779,8 +779,8 @@ def test_policies_that_cannot_be_read_are_not_replayed() -> None:
 
 def test_without_a_log_there_is_nothing_to_replay() -> None:
     assert shown("policy", "replay", "new.cedar", has=NEW) == (
-        "exit 1\n--- stderr\n✗ ACODE-TSR-041: no call of this project was recorded yet\n"
-        "hint: there is a log after the first call; --project names the folder of another project\n"
+        "exit 1\n--- stderr\n✗ ACODE-TSR-041: this project has no audit log yet\n"
+        "hint: make a call with `toolkeep call`, or name another project with --project DIR\n"
     )
 
 
@@ -834,7 +834,7 @@ def test_a_fresh_project_passes_the_check_and_its_calls_work_once_accepted() -> 
     call = ["call", "agent_hello_world", '{"name": "Ada"}', "--json"]
     with folder_with_files({}) as (here, _):
         assert CliRunner().invoke(cli, ["init"]).exit_code == 0
-        assert CliRunner().invoke(cli, ["policy", "check"]).stdout == "✓ 1 policy, 1 example: all right\n"
+        assert CliRunner().invoke(cli, ["policy", "check"]).stdout == "✓ 1 policy, 1 example: no problems\n"
         refused = json.loads(CliRunner().invoke(cli, call).stdout)
         assert refused["error"]["errors"][0]["code"] == "ACODE-TSR-044"
         accept()
@@ -872,7 +872,7 @@ def test_every_example_in_the_comments_of_the_policies_is_right() -> None:
     text = shown("policy", "check", has=has)
     assert text == (
         "exit 0\n"
-        "! <home>/.agent/policies/main.cedar:43:1: policy 'hidden-from-writer' is about no tool that there is now;"
-        " leave it, if one is to come\n"
-        "✓ 5 policies, 2 examples: all right\n"
+        "! <home>/.agent/policies/main.cedar:43:1: policy 'hidden-from-writer' matches no tool that exists now;"
+        " keep it if the tool will be added\n"
+        "✓ 5 policies, 2 examples: no problems\n"
     )

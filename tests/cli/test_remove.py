@@ -57,9 +57,9 @@ def test_what_was_added_is_removed_with_all_that_was_remembered(tmp_path: Path) 
 -    secrets:
 -      "key": {{env: "BOOK_SHOP_KEY"}}
 
-It goes with:
+Also removed:
   - {tmp_path}/.agent/book_shop.openapi.json
-  - what was accepted of 2 tools: getbook, listbooks
+  - the accepted definitions of 2 tools: getbook, listbooks
   - its lines of toolkeep.lock
 ✓ removed 'book_shop'
 """)  # fmt: skip
@@ -100,7 +100,7 @@ def test_the_rest_of_the_file_has_to_be_accepted_again(tmp_path: Path) -> None:
     assert add(tmp_path, OTHER, "--yes").exit_code == 0
     accept(tmp_path)
     done = toolkeep(tmp_path, "remove", "other", "--yes")
-    assert "The rest of the file counts once it is accepted: toolkeep accept" in done.stdout
+    assert "Accept the rest of the file to keep it in effect: toolkeep accept" in done.stdout
 
 
 COMMENTED = """\
@@ -185,7 +185,7 @@ def test_tokens_of_a_sign_in_are_forgotten(tmp_path: Path) -> None:
     tokens.put("other", KEPT)
     done = toolkeep(tmp_path, "remove", "shelf", "--yes")
     assert "  - the tokens of your sign-in\n" in done.stdout
-    assert "Its server was not told: end the sign-in there too, if it lasts." in done.stdout
+    assert "The server was not told. Revoke the access there too." in done.stdout
     assert (tokens.get("shelf"), tokens.get("other") is None) == (None, False)
 
 
@@ -201,9 +201,9 @@ def test_what_is_left_of_an_upstream_that_no_file_names_is_removed_too(tmp_path:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nothing", "'nothing': is no upstream of this project"),
-        ("../../etc/x", "is no name of an upstream"),
-        ("Book Shop", "is no name of an upstream"),
+        ("nothing", "'nothing': is not an upstream of this project"),
+        ("../../etc/x", "is not a valid upstream name"),
+        ("Book Shop", "is not a valid upstream name"),
     ],
 )
 def test_what_is_not_there_is_not_removed(tmp_path: Path, name: str, said: str) -> None:
@@ -251,5 +251,7 @@ def test_an_upstream_of_one_s_own_file_is_left_to_its_owner(
     assert add(home, DOCUMENT, "--yes").exit_code == 0
     monkeypatch.setenv("HOME", str(home))
     done = toolkeep(project, "remove", "book_shop", "--yes")
-    assert (done.exit_code, "is an upstream of your own file" in done.stderr) == (1, True), done.output
+    assert (done.exit_code, "is an upstream of your user configuration" in done.stderr) == (1, True), (
+        done.output
+    )
     assert "book_shop" in config(home).read_text()

@@ -37,7 +37,7 @@ def tokens_of(project: Path) -> FileSignIns:
 def test_a_file_that_nobody_accepted_sends_nobody_to_sign_in(project: Path) -> None:
     done = toolkeep(project, "sign-in", "up")
     assert done.exit_code == 1
-    assert "ACODE-TSR-087: upstream 'up': is no upstream of the accepted configuration" in done.output
+    assert "ACODE-TSR-087: upstream 'up': is not an upstream of the accepted configuration" in done.output
 
 
 @pytest.mark.parametrize("name", ["plain", "nobody", "../up"])
@@ -62,13 +62,13 @@ def test_a_server_that_cannot_be_reached_is_said_in_plain_words(project: Path) -
     assert tokens_of(project).get("up") is None
 
 
-LEAKS = "would go to whomever the server names"
+LEAKS = "would be sent to any authorization server that the server names"
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("http://127.0.0.1/mcp", "--sign-in"), "takes a server with an address that begins with https://"),
+        (("http://127.0.0.1/mcp", "--sign-in"), "needs a server with an https:// address"),
         ((URL, "--client-secret", "KEY", "--client-id", "us"), LEAKS),
         ((URL, "--client-secret", "KEY", "--issuer", "https://b.example"), LEAKS),
     ],

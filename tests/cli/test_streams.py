@@ -15,7 +15,7 @@ from toolkeep.__main__ import main
 
 Prepare = Callable[[], None]
 
-LOOKS = (["list"], ["list", "--json"], ["list", "--table"], ["show", "agent_hello_world"], ["lint"], ["completion", "bash"])  # fmt: skip
+LOOKS = (["list"], ["list", "--json"], ["show", "agent_hello_world"], ["lint"], ["completion", "bash"])  # fmt: skip
 NAMES = [" ".join(look) for look in LOOKS]
 
 
@@ -79,14 +79,17 @@ def test_a_closed_input_changes_nothing(look: list[str], tmp_path: Path) -> None
 
 def test_arguments_from_a_closed_input_are_wrong_usage(tmp_path: Path) -> None:
     status, _, said = run(["validate", "agent_hello_world"], tmp_path, before=lambda: os.close(0))
-    assert (status, said.split("\n")[-2]) == (2, "Error: Give the arguments as JSON, or on standard input.")
+    assert (status, said.split("\n")[-2]) == (
+        2,
+        "Error: Give the arguments as JSON, as an argument or on standard input.",
+    )
 
 
 def test_accept_on_a_closed_input_asks_nobody(tmp_path: Path) -> None:
     (tmp_path / ".agent").mkdir()
     (tmp_path / ".agent" / "config.yml").write_text("permissions: [mail]\n")
     status, _, said = run(["accept"], tmp_path, before=lambda: os.close(0))
-    assert (status, said.split("\n")[0]) == (1, "\u2717 ACODE-TSR-024: nobody is there to ask")
+    assert (status, said.split("\n")[0]) == (1, "\u2717 ACODE-TSR-024: accepting needs a terminal")
 
 
 CHANGES = (["list"], ["accept"], ["disable", "agent_hello_world"], ["init"], ["new", "word_count"])
@@ -122,7 +125,7 @@ def test_a_project_whose_path_is_not_utf_8_is_listed_and_accepted(tmp_path: Path
     config.parent.mkdir(parents=True)
     config.write_text("permissions: [mail]\n")
     status, _, said = run(["list"], project)
-    assert (status, "does not count yet" in said) == (0, True)
+    assert (status, "is not in effect until you accept it" in said) == (0, True)
     status, shown, _ = run(["accept", "--json"], project)
     assert status == 1
     assert run(["accept", "--hash", json.loads(shown)["hash"]], project)[0] == 0
@@ -161,7 +164,7 @@ def test_who_calls_is_told_where_to_find_why_the_outcome_could_not_be_recorded(t
     call = ["call", "agent_hello_world", '{"name": "Ada"}']
     variables = {"TOOLKEEP_HOME": str(home / "state")}
     status, shown, _ = run(call, tmp_path / "..", variables=variables)
-    assert (status, "Why: toolkeep audit verify" in shown) == (1, True)
+    assert (status, "Run toolkeep audit verify" in shown) == (1, True)
     _, _, logged = run([*call, "--log-level", "error"], tmp_path / "..", variables=variables)
     assert "a call was not recorded" in logged
     assert "Not a directory" in logged

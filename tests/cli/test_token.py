@@ -80,7 +80,10 @@ def test_tokens_are_rotated_and_revoked_by_the_beginning_of_their_id() -> None:
     assert data("token", "revoke", second["id"])["revoked_at"]
     assert data("token", "list") == []
     assert len(data("token", "list", "--all")) == 2
-    assert run("token", "list").output == "no token counts\n"
+    assert (
+        run("token", "list").output
+        == "There are no valid tokens. Make one: toolkeep token make NAME --scope call\n"
+    )
     assert run("token", "revoke", second["id"], status=1).stderr.startswith("✗ ACODE-TSR-058")
 
 
@@ -149,10 +152,11 @@ def test_a_server_shows_a_link_to_a_terminal_and_never_to_a_log(
 def test_a_list_has_its_columns_below_each_other() -> None:
     run("token", "make", "ci", "-s", "call", "--agent", "operator", "--no-end")
     run("token", "make", "the night watch", "-s", "call", "-s", "approve", "--agent", "local")
-    short, long = run("token", "list").stdout.splitlines()
-    columns = [short.index(word) for word in ("ci", "as operator", "call", "no end", "never used")]
-    assert columns == [
-        long.index(word) for word in ("the night watch", "as local", "call,approve", "ends 20", "never used")
+    heading, short, long = run("token", "list").stdout.splitlines()
+    assert heading.split() == ["ID", "STATE", "LAST", "USED", "NAME", "AGENT", "SCOPES"]
+    assert short.split()[1:] == ["no", "expiry", "never", "ci", "operator", "call"]
+    assert [heading.index(word) for word in ("STATE", "NAME", "AGENT", "SCOPES")] == [
+        long.index(word) for word in ("expires ", "the night watch", "local", "call,approve")
     ]
 
 

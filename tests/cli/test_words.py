@@ -9,7 +9,7 @@ from toolkeep.cli.main import cli
 
 WORDS = (
     "list", "show", "validate", "call", "serve", "mcp", "add", "lock", "accept", "install", "enable", "disable",
-    "policy", "approve", "audit", "doctor", "init", "new", "lint", "token", "backup",
+    "policy", "approve", "deny", "audit", "doctor", "init", "new", "lint", "token", "backup",
 )  # fmt: skip
 
 

@@ -156,10 +156,10 @@ AGAINST_A_RULE = (
     Bad("scope_that_nobody_can_read", "agents:\n  ada:\n    capabilities: ['net.read:a b']\n", "3:20", "a b"),
     Bad("unknown_permission", "agents:\n  ada:\n    permissions: [tool.api.call, zzz]\n", "3:34", "there is no permission 'zzz'; name it under `permissions` first"),
     Bad("misspelled_permission", "agents:\n  ada:\n    permissions: [tool.api.cal]\n", "3:19", "did you mean 'tool.api.call'?"),
-    Bad("no_variable", 'permissions: ["mail${"]\n', "1:15", "'${' begins no variable"),
-    Bad("variable_that_starts_with_a_digit", "permissions: [mail, '${1ST}']\n", "1:21", "'${' begins no variable"),
-    Bad("variable_inside_a_default", "permissions: ['${A:-${B}}']\n", "1:15", "'${' begins no variable"),
-    Bad("variable_without_an_end", "permissions:\n  - mail\n  - ${HOME\n", "3:5", "'${' begins no variable"),
+    Bad("no_variable", 'permissions: ["mail${"]\n', "1:15", "'${' does not start a variable"),
+    Bad("variable_that_starts_with_a_digit", "permissions: [mail, '${1ST}']\n", "1:21", "'${' does not start a variable"),
+    Bad("variable_inside_a_default", "permissions: ['${A:-${B}}']\n", "1:15", "'${' does not start a variable"),
+    Bad("variable_without_an_end", "permissions:\n  - mail\n  - ${HOME\n", "3:5", "'${' does not start a variable"),
 )  # fmt: skip
 
 TOO_LARGE = Bad("too_large", b"#" * (CONFIG_FILE_BYTES + 1), "", f"is over {CONFIG_FILE_BYTES} bytes")

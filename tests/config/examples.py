@@ -78,6 +78,7 @@ FULL = """\
 tier: WriterPro
 features:
   tools: {definition: true}
+unconfined: [read_file]
 disabled_tools: [run_command, grep_search@1.0.0]
 permissions: [mail.send]
 upstreams:

@@ -85,6 +85,7 @@ EFFECTS = [
     pytest.param("", registry("validation_failure_log_level: debug"), [("loosens", "refused calls are logged less loudly", "2:3")], id="debug"),
     pytest.param(registry("validation_failure_log_level: error"), registry("validation_failure_log_level: warning"), [("loosens", "refused calls are logged less loudly", "2:3")], id="quieter_than_the_users"),
     pytest.param("", "disabled_tools: [a, b@2.0.0]\n", [("loosens", "without b@2.0.0 another version of it may answer", "1:21")], id="one_version_closed"),
+    pytest.param("", "unconfined: [read_file]\n", [("loosens", "read_file runs unconfined where a machine cannot confine it", "1:14")], id="unconfined"),
     pytest.param("tier: core", "tier: teams\n", [("loosens", "the tier rises to teams", "1:1")], id="tier"),
     pytest.param("tier: teams", "tier: Enterprise\n", [("loosens", "the tier rises to enterprise", "1:1")], id="tier_in_capitals"),
     pytest.param("features: {tools: {definition: false}}", "features:\n  tools:\n    definition: true\n", [("loosens", "custom definitions are allowed again", "3:5")], id="definitions"),

@@ -104,8 +104,8 @@ def test_both_switches_that_cannot_be_off_come_together(tmp_path: Path) -> None:
     error = refusal_of(tmp_path)
     assert type(error) is ConfigurationInvalid
     assert error.faults == (
-        f"{path}:2:3: strict_mode cannot be false; take the line out",
-        f"{path}:3:3: cache_compiled_schemas cannot be false; take the line out",
+        f"{path}:2:3: strict_mode cannot be false; remove the line",
+        f"{path}:3:3: cache_compiled_schemas cannot be false; remove the line",
     )
 
 
@@ -114,7 +114,7 @@ def test_one_mistake_with_a_variable_is_one_fault(tmp_path: Path) -> None:
     error = refusal_of(tmp_path)
     assert type(error) is ConfigurationInvalid
     mend = "write ${NAME} or ${NAME:-default}, or $${ for the text itself"
-    assert error.faults == (f"{path}:1:7: '${{' begins no variable; {mend}",)
+    assert error.faults == (f"{path}:1:7: '${{' does not start a variable; {mend}",)
 
 
 def test_a_value_full_of_mistakes_with_variables_is_one_fault(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_value_full_of_mistakes_with_variables_is_one_fault(tmp_path: Path) ->
     error = refusal_of(tmp_path)
     assert type(error) is ConfigurationInvalid
     (fault,) = error.faults
-    assert fault.startswith(f"{path}:1:21: '${{' begins no variable; ")
+    assert fault.startswith(f"{path}:1:21: '${{' does not start a variable; ")
 
 
 def test_of_many_mistakes_with_variables_an_error_holds_fifty(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_file_holds_only_so_many_tools(key: str, tmp_path: Path) -> None:
     path = configure(tmp_path, f"{section}:\n  {inside}: [{', '.join(['x'] * (CUSTOM_TOOLS + 1))}]\n")
     error = refusal_of(tmp_path)
     assert type(error) is ConfigurationInvalid
-    assert error.faults == (f"{path}:2:3: holds more than {CUSTOM_TOOLS} tools; split it",)
+    assert error.faults == (f"{path}:2:3: has more than {CUSTOM_TOOLS} tools; split it",)
     configure(tmp_path, f"{section}:\n  {inside}: [{', '.join(['x'] * CUSTOM_TOOLS)}]\n")
     assert len(settings_of(tmp_path).tools) == CUSTOM_TOOLS
 
@@ -282,7 +282,7 @@ def test_a_webhook_that_only_looks_like_this_machine_is_refused(tmp_path: Path) 
     path = configure(tmp_path, "audit:\n  checkpoint_webhook: http://127.0.0.1:80@example.org/\n")
     with pytest.raises(ConfigurationInvalid) as raised:
         open_keep(project=tmp_path)
-    assert raised.value.faults == (f"{path}:2:23: a webhook must begin with https://",)
+    assert raised.value.faults == (f"{path}:2:23: a webhook must start with https://",)
 
 
 def test_what_is_expected_is_said_once(tmp_path: Path) -> None:

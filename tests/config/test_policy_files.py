@@ -55,7 +55,7 @@ def test_the_policies_of_an_unaccepted_project_permit_nothing_until_a_person_acc
     settings = settings_of(tmp_path)
     assert settings.policies == ()
     assert settings.policies_held_back == (
-        f"{path} names policies that nobody accepted yet; run `toolkeep accept`"
+        f"{path} names policies that are not accepted yet; run `toolkeep accept`"
     )
     assert code_of(tmp_path) is Code.POLICIES_INVALID
     accept(tmp_path)
@@ -114,7 +114,7 @@ def test_a_link_out_of_the_folder_stops_the_start(target: str, tmp_path: Path) -
 
 BAD: dict[str, tuple[str | bytes | None, str]] = {
     "missing": (None, "does not exist"),
-    "no UTF-8": (b"\xff", "is no UTF-8"),
+    "no UTF-8": (b"\xff", "is not UTF-8"),
     "no Cedar": ("permit everything;", "main.cedar:1"),
     "no id": ('permit (principal, action == Action::"call", resource);', "main.cedar:1:1"),
     "our id": ('@id("toolkeep.call") permit (principal, action, resource);', "toolkeep."),

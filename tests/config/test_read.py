@@ -262,8 +262,8 @@ def test_the_nearest_configuration_is_the_projects_once_a_person_accepted_it(
     with pytest.raises(NotAccepted) as raised:
         open_keep()
     assert raised.value.message == (
-        f"{inner}/.agent/config.yml lies inside the project of {tmp_path}/.agent/config.yml, and nobody accepted "
-        "it, as it is now, as a project of its own"
+        f"{inner}/.agent/config.yml lies inside the project of {tmp_path}/.agent/config.yml, but is not accepted "
+        "as a project of its own"
     )
     assert raised.value.hint == (
         f"run: toolkeep accept --project {inner}; or use the project around it: --project {tmp_path}"
@@ -452,7 +452,7 @@ def test_a_user_file_that_everybody_may_write_is_refused(name: str, tmp_path: Pa
     path.chmod(0o646)
     with pytest.raises(FileUnreadable) as raised:
         open_keep(project=tmp_path)
-    mend = f"can be changed by everybody; run: chmod o-w {path}"
+    mend = f"is writable by everybody; run: chmod o-w {path}"
     assert str(raised.value) == f"ACODE-TSR-016: {path}: {mend}"
     path.chmod(0o644)
     assert settings_of(tmp_path).tier is Tier.CORE
@@ -465,7 +465,7 @@ def test_a_link_to_a_file_that_everybody_may_write_is_refused(tmp_path: Path) ->
     path = Path.home() / ".agent" / "config.yml"
     path.parent.mkdir()
     path.symlink_to(target)
-    with pytest.raises(FileUnreadable, match="can be changed by everybody"):
+    with pytest.raises(FileUnreadable, match="is writable by everybody"):
         open_keep(project=tmp_path)
 
 
@@ -475,7 +475,7 @@ def test_a_user_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     os.chown(path, NOBODY, NOBODY)
     with pytest.raises(FileUnreadable) as raised:
         open_keep(project=tmp_path)
-    assert str(raised.value) == f"ACODE-TSR-016: {path}: belongs to another user; make it your own"
+    assert str(raised.value) == f"ACODE-TSR-016: {path}: belongs to another user; change its owner to you"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

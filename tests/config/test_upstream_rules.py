@@ -41,7 +41,7 @@ def test_a_project_does_not_take_the_name_of_an_upstream_of_the_user(
     (home / ".agent" / "config.yml").write_text(SHOP)
     monkeypatch.setenv("HOME", str(home))
     configure(tmp_path / "project", SHOP)
-    with pytest.raises(ConfigurationInvalid, match="is an upstream of yours already"):
+    with pytest.raises(ConfigurationInvalid, match="is already an upstream of yours"):
         open_keep(project=tmp_path / "project")
 
 

@@ -81,7 +81,7 @@ def test_words(line: str, words: list[str]) -> None:
         ("a \\\nb", f"it holds a backslash before the end of a line: {HINT}"),
         ('a "b\\\nc"', f"it holds a backslash before the end of a line: {HINT}"),
         ("a\rb", f"it holds a control character outside of quotes: {HINT}"),
-        ("a '\0'", "it holds a NUL character"),
+        ("a '\0'", "it contains a NUL character"),
         ("a \\\0", f"it holds a backslash before the end of a line: {HINT}"),
     ],
 )

@@ -36,7 +36,9 @@ def test_an_author_may_use_snake_case_of_up_to_64_characters(name: str) -> None:
     ],
 )
 def test_an_author_may_not_use_other_characters(name: str) -> None:
-    assert wrong_with_author_name(name) == "must start with a lower-case letter and hold only a-z, 0-9 and _"
+    assert (
+        wrong_with_author_name(name) == "must start with a lower-case letter and contain only a-z, 0-9 and _"
+    )
 
 
 @pytest.mark.parametrize("name", ["execute", "run", "call", "invoke"])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.markdown import ROOT
 from toolkeep.approval.question import Answer, Question
-from toolkeep.cli.approve import command
+from toolkeep.cli.approvals import command
 
 PAGE = (ROOT / "docs" / "approvals.md").read_text(encoding="utf-8")
 
@@ -33,5 +33,5 @@ def test_every_field_of_an_answer_that_an_approver_gives_is_on_the_page() -> Non
 @pytest.mark.spec("DOC-1")
 @pytest.mark.parametrize("name", sorted(command.commands))
 def test_every_approve_command_is_on_the_page_and_on_that_of_the_command_line(name: str) -> None:
-    assert f"$ toolkeep approve {name}" in PAGE
+    assert f"$ toolkeep approvals {name}" in PAGE
     assert f"`{name}`" in (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")

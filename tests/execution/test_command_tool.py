@@ -61,7 +61,7 @@ def test_a_word_is_no_longer_than_the_kernel_takes(word: str, fits: bool) -> Non
         (["x", "{a}"], {"a": "-rf"}, "begins with a dash"),
         (["x", "{a}{b}"], {"a": "--o=", "b": "y"}, "begins with a dash"),
         (["x", "{a}{b}"], {"a": "", "b": "--help"}, "begins with a dash"),
-        (["x", "{a}"], {"a": "b\0c"}, "'a' holds a null character"),
+        (["x", "{a}"], {"a": "b\0c"}, "'a' contains a null character"),
         (["x", "{a}"], {"a": "y" * 100_001}, "too long"),
         (["x", "{a}", "--"], {"a": "-rf"}, "begins with a dash"),
     ],

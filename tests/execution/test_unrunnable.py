@@ -32,12 +32,12 @@ STRICT = {**DATA, "constraints": {"required_isolation": "strict"}}
 @pytest.mark.parametrize(
     ("runner", "data", "code", "why"),
     [
-        (None, DATA, Code.NOT_RUNNABLE, "is only described: nothing runs it"),
-        (Run(kind="command", target=["ls"]), NONE, Code.ISOLATION_UNAVAILABLE, "asks for the isolation none, and what a configuration names never runs in the keep's own process"),
-        (Run(kind="command", target=["ls"]), RESTRICTED, Code.ISOLATION_UNAVAILABLE, "asks for the isolation restricted, at which no program is started"),
-        (Run(kind="http", target="https://a.example"), STRICT, Code.ISOLATION_UNAVAILABLE, "asks for the isolation strict, and is run by a server, of which nothing is known here"),
-        (Run(kind="python", target="a:b"), NONE, Code.ISOLATION_UNAVAILABLE, "asks for the isolation none, and what a configuration names never runs in the keep's own process"),
-        (object(), DATA, Code.NOT_RUNNABLE, "is run by a object, and nothing here knows how"),
+        (None, DATA, Code.NOT_RUNNABLE, "has no runner"),
+        (Run(kind="command", target=["ls"]), NONE, Code.ISOLATION_UNAVAILABLE, "requires isolation none, but configured tools never run in the keep's own process"),
+        (Run(kind="command", target=["ls"]), RESTRICTED, Code.ISOLATION_UNAVAILABLE, "requires isolation restricted, which starts no programs"),
+        (Run(kind="http", target="https://a.example"), STRICT, Code.ISOLATION_UNAVAILABLE, "requires isolation strict, but runs on a server whose isolation is unknown"),
+        (Run(kind="python", target="a:b"), NONE, Code.ISOLATION_UNAVAILABLE, "requires isolation none, but configured tools never run in the keep's own process"),
+        (object(), DATA, Code.NOT_RUNNABLE, "is run by a object, which is not supported here"),
     ],
 )  # fmt: skip
 def test_why_a_tool_is_not_run(runner: Any, data: dict[str, Any], code: Code, why: str) -> None:

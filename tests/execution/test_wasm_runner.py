@@ -198,8 +198,8 @@ TOO_NEW = bytes(
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        pytest.param(b"#!/bin/sh\n", "is no WASM module", id="not_wasm"),
-        pytest.param(b"", "is no WASM module", id="empty"),
+        pytest.param(b"#!/bin/sh\n", "is not a WASM module", id="not_wasm"),
+        pytest.param(b"", "is not a WASM module", id="empty"),
         pytest.param(b"\0asm\x0d\0\x01\0", "is a WASM component", id="component"),
         pytest.param(b"\0asm\x02\0\0\0", "unknown version", id="version"),
         pytest.param(wat.ECHO[:-3], "that is broken", id="cut"),

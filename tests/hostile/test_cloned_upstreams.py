@@ -49,7 +49,7 @@ LOOKS = [
     ["add", "mcp", "theirs", ".mcp.json", ""], ["add", "mcp", "theirs", ".mcp.json", "--json", ""],
     ["add", "openapi", ".agent/api.json", "--name", "again", "--url", "https://far.example/", "--yes", "--json", ""],
     ["policy", "check", ""], ["policy", "explain", "spring", ""], ["audit", "list", ""], ["audit", "verify", ""],
-    ["approve", "list", ""], ["store", "status", ""], ["token", "list", ""], ["install", "claude", "--json", ""],
+    ["approvals", "list", ""], ["store", "status", ""], ["token", "list", ""], ["install", "claude", "--json", ""],
     ["mcp", SPOKEN],
 ]  # fmt: skip
 
@@ -197,4 +197,4 @@ def test_an_accepted_clone_is_started_and_asked(clone: Clone) -> None:
     assert refreshed["ran"], refreshed["said"]
     assert (far["ran"], far["contacts"] != []) == (False, True), far
     assert (asked["ran"], asked["contacts"] != []) == (True, True), asked
-    assert "is no server that can be used" in theirs["said"]
+    assert "cannot be used as a server" in theirs["said"]

@@ -25,7 +25,7 @@ forbid (principal, action == Action::"call", resource == Tool::"read_file");
 """
 READ = ["call", "read_file", '{"path": "wages.txt"}']
 COMMANDS = (
-    ["accept"], ["add", "mcp", "x", "--", sys.executable], ["approve", "list"], ["audit", "list"], ["audit", "verify"],
+    ["accept"], ["add", "mcp", "x", "--", sys.executable], ["approvals", "list"], ["audit", "list"], ["audit", "verify"],
     ["backup", "make", "b.zip"], READ, ["disable", "read_file"], ["enable", "read_file"], ["install", "claude", "--yes"],
     ["lint"], ["list"], ["lock"], ["mcp"], ["policy", "check"], ["remove", "x"], ["serve"], ["show", "read_file"],
     ["sign-in", "x"], ["store", "status"], ["token", "list"], ["validate", "read_file", "{}"],

@@ -1108,7 +1108,7 @@ def test_a_path_is_found_wherever_its_mark_hides(
     keep = keep_with(definition, approver=yes)
     result = called(keep, "hidden", _replaced(arguments, way_out))
     assert result.code is Code.NOT_PERMITTED, result
-    assert "does not hold fs.read" in result.text
+    assert "has no grant for fs.read" in result.text
     inside = called(keep, "hidden", _replaced(arguments, "docs/a"))
     assert (inside.status == "pending") is bool(arguments)  # a default names the way out by itself
 

@@ -153,7 +153,7 @@ def test_order_of_keys_is_kept() -> None:
         ({"a": float("nan")}, "/a", "NaN and Infinity are not JSON"),
         ({"a": float("-inf")}, "/a", "NaN and Infinity are not JSON"),
         ({"a": {1: 2}}, "/a", "object keys are strings, not int"),
-        ({"a": "\ud800"}, "/a", "text holds a lone surrogate"),
+        ({"a": "\ud800"}, "/a", "text contains a lone surrogate"),
         ({"a": b"bytes"}, "/a", "bytes is not JSON"),
         (object, "", "type is not JSON"),
     ],

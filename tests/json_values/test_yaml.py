@@ -375,7 +375,7 @@ def test_a_place_reads_as_editors_expect_it() -> None:
 
 # --- refusals ------------------------------------------------------------------------------------
 
-TAG = "is unknown or does not fit what follows; remove it, or put text that starts with ! in quotes"
+TAG = "is unknown or does not match the value after it; remove it, or put text that starts with ! in quotes"
 DEEP = "lists and objects are nested deeper than 100; write flatter data"
 CONTAINER_KEY = (
     "a list or an object cannot be a key; write the key as text, in quotes where it starts with a bracket"

@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from toolkeep import open_keep
-from toolkeep.keep.open import open_state, read_configuration, trusted_files
+from toolkeep import Code, open_keep, tool
+from toolkeep.keep.open import AgentKeywords, open_state, read_configuration, trusted_files
+from toolkeep.policy.policy_set import PoliciesRefused
 
 pytestmark = pytest.mark.spec("SBX-6")
 
@@ -100,3 +102,47 @@ def test_no_tool_writes_a_configured_file_by_its_path(work: Path) -> None:
         result = keep.call_sync("write_file", call, agent="ada")
     assert "it belongs to the file of secret 'key' of upstream 'shop'" in result.text
     assert (work / "token").read_text() == "s3cr3t"
+
+
+@tool(danger="low", effects="reads")
+def count(shelf: int) -> int:
+    """Count the books of a shelf."""
+    return shelf
+
+
+FORBID = """@id("seven") forbid(principal, action == Action::"call", resource == Tool::"count")
+when { context.arguments has shelf && context.arguments.shelf == 7 };"""
+PERMIT = '@id("any") permit(principal, action, resource);'
+
+
+@pytest.mark.spec("POL-2")
+def test_a_program_gives_policies_agents_and_paranoia_as_arguments() -> None:
+    agents: dict[str, AgentKeywords] = {"clerk": {"capabilities": ["fs.read:./docs"]}}
+    with open_keep(policies=[FORBID, PERMIT], agents=agents, paranoid=True, approver=lambda _: True) as keep:
+        keep.register(count)
+        first, second = (keep.call_sync("count", {"shelf": shelf}, agent="clerk") for shelf in (1, 7))
+        assert keep.agents["clerk"].capabilities[0].scope == "./docs"
+    assert (first.value, second.code) == (1, Code.NOT_PERMITTED)
+    assert first.approval is not None  # low danger, and the keep is paranoid
+
+
+@pytest.mark.spec("POL-2")
+def test_beside_a_configuration_the_arguments_can_only_be_stricter() -> None:
+    configure("policies: [main.cedar]\nagents: {clerk: {}}\napprovals: {paranoid: true}\n")
+    with pytest.raises(PoliciesRefused, match="may only narrow"):
+        open_keep(policies=[PERMIT])
+    with pytest.raises(ValueError, match="'clerk' is in the configuration too"):
+        open_keep(agents={"clerk": {"capabilities": ["fs.write:."]}})
+    with open_keep(policies=[FORBID], paranoid=False) as keep:
+        keep.register(count)
+        assert keep.is_paranoid
+        assert keep.call_sync("count", {"shelf": 7}).code is Code.NOT_PERMITTED
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"policies": PERMIT}, {"agents": {"a": {"capabilities": "fs.read:."}}}, {"policies": ["permit"]}],
+)
+def test_arguments_of_another_form_are_refused_at_once(wrong: Any) -> None:
+    with pytest.raises((TypeError, PoliciesRefused)):
+        open_keep(**wrong)

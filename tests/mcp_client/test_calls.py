@@ -75,7 +75,7 @@ def _states() -> set[str]:
     ("entry", "said"),
     [
         ({"command": ["server"], "between_calls": "paused"}, "neither running nor stopped"),
-        ({"url": "https://mcp.example/mcp", "between_calls": "stopped"}, "its server runs elsewhere"),
+        ({"url": "https://mcp.example/mcp", "between_calls": "stopped"}, "only applies to a command"),
         ({"command": ["server"], "between_calls": "stopped"}, ""),
     ],
 )
@@ -133,8 +133,12 @@ def test_a_rename_does_not_dodge_the_pin(tmp_path: Path) -> None:
     ("mode", "code", "said"),
     [
         ("fails", Code.TOOL_FAILED, "no such book"),
-        ("dies", Code.TOOL_FAILED, "of its server 'up', it ended with status 7; the next call begins anew"),
-        ("no content", Code.OUTPUT_INVALID, "its answer holds no list of content"),
+        (
+            "dies",
+            Code.TOOL_FAILED,
+            "of its server 'up', it ended with status 7; the next call starts a new one",
+        ),
+        ("no content", Code.OUTPUT_INVALID, "its answer has no list of content"),
     ],
 )
 def test_failures_name_the_tool_and_the_server(mode: str, code: Code, said: str, tmp_path: Path) -> None:
@@ -188,7 +192,7 @@ def test_a_server_that_says_its_secrets_says_them_to_nobody(
 
 def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None:
     said = add(tmp_path, *server(), is_accepted=False)
-    assert "They answer once the file is accepted" in said
+    assert "To use them, accept the configuration" in said
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.code is Code.UNKNOWN_TOOL
 
@@ -196,8 +200,8 @@ def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None
 def test_a_refreshed_list_that_is_the_same_changes_nothing(tmp_path: Path) -> None:
     add(tmp_path, *server())
     said = add(tmp_path, "up", "--refresh", is_accepted=False)
-    assert "✓ 'up' lists what it did before: " in said
-    assert "once the file is accepted" not in said
+    assert "✓ 'up' lists the same tools as before: " in said
+    assert "To use them, accept" not in said
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.status == "ok"
 

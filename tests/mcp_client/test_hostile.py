@@ -76,12 +76,12 @@ def test_both_eras_are_spoken(mode: str, findings: Findings) -> None:
 
 
 CALLS = {
-    "flood": "it sent more than 2000 messages that nobody asked for",
-    "another": "it answered a request that nobody made",
-    "twice": "it answered a request that nobody made",
+    "flood": "it sent more than 2000 unsolicited messages",
+    "another": "it answered a request that was not made",
+    "twice": "it answered a request that was not made",
     "dies": "it ended with status 7",
     "brackets": "it sent a message that is not read: it holds more than 50000 arrays and objects",
-    "junk": "it sent what is no JSON-RPC message",
+    "junk": "it sent something that is not a JSON-RPC message",
 }
 
 
@@ -104,7 +104,7 @@ def test_a_message_without_end_is_not_read(findings: Findings, monkeypatch: pyte
     ("mode", "reason"),
     [
         ("error", "it answered with error -32603: broke\\u001b[0m inside"),
-        ("no content", "its answer holds no list of content"),
+        ("no content", "its answer has no list of content"),
         ("wants more", "it wants to be told more before it answers"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_wrong_answer_is_only_that(mode: str, reason: str, findings: Findings)
         ("old", "it speaks a version of MCP that is not known here"),
         ("circle", "its list of tools leads in a circle"),
         ("pages", "its list of tools has more than 2000 entries or 200 pages"),
-        ("no list", "its list of tools is no list of objects"),
+        ("no list", "its list of tools is not a list of objects"),
         ("silent", "it did not say what it has in 1 s"),
     ],
 )

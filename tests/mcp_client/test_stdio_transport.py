@@ -104,7 +104,7 @@ def test_only_the_last_requests_that_were_given_up_may_be_answered(monkeypatch: 
         await settle()
         assert speaker.is_alive
         program.says(id=1, result={})
-        with pytest.raises(UpstreamFailed, match="it answered a request that nobody made"):
+        with pytest.raises(UpstreamFailed, match="it answered a request that was not made"):
             await speaker.request("tools/call", {})
 
     talk(steps)

@@ -316,7 +316,7 @@ def test_a_call_in_the_inbox_becomes_a_task(waiting_keep: Keep) -> None:
     created, working, done = modern(waiting_keep, act)
     assert (created["resultType"], created["statusMessage"]) == (
         "task",
-        "The call waits for a person to agree.",
+        "The call is waiting for approval.",
     )
     assert (working["status"], done["status"]) == ("working", "completed")
     assert done["result"]["content"][0]["text"] == "sent hi"

@@ -192,7 +192,7 @@ def test_a_question_that_a_silent_policy_spared_is_part_of_the_proof(root: Path)
 
 def test_reasons(root: Path) -> None:
     judge = authorizer(root, ALL, NO)
-    outside = "The agent does not hold fs.read of '../outside'"
+    outside = "The agent has no grant for fs.read of '../outside'"
     assert reason(judged(judge, PEEK, path="../outside")) == (Code.NOT_PERMITTED, "/path", outside)
     assert reason(judged(judge, MANY, paths=["docs/a", "../outside"]))[1] == "/paths/1"
     assert reason(judged(judge, THINK, agent="eve")) == (
@@ -224,7 +224,7 @@ def test_a_mark_of_a_kind_that_the_tool_does_not_require_counts_all_the_same(roo
     unrequired = registered("unrequired", path=PATH)
     judge = authorizer(root)
     let_go(permitted(judge, unrequired, path="docs/a"))
-    assert "does not hold fs.read" in reason(judged(judge, unrequired, path="../outside"))[2]
+    assert "has no grant for fs.read" in reason(judged(judge, unrequired, path="../outside"))[2]
 
 
 def test_the_proof_of_a_call_with_secrets_does_not_say_what_it_touches(root: Path) -> None:
@@ -375,7 +375,7 @@ def test_who_names_what_is_not_there_is_told_to_name_something_else(root: Path) 
 def test_what_is_wrong_with_a_place_is_told_only_inside_of_the_grant(root: Path) -> None:
     judge = authorizer(root)
     assert reason(judged(judge, PEEK, path="nothing"))[2] == "'nothing' does not exist"
-    assert "does not hold" in reason(judged(judge, PEEK, path="../nothing"))[2]
+    assert "has no grant" in reason(judged(judge, PEEK, path="../nothing"))[2]
 
 
 def test_what_lies_outside_of_the_grant_tells_nothing_of_itself(root: Path) -> None:
@@ -389,7 +389,7 @@ def test_what_lies_outside_of_the_grant_tells_nothing_of_itself(root: Path) -> N
         code, _, message = reason(judged(judge, PEEK, path=f"../{path}"))
         assert code is Code.NOT_PERMITTED
         told.add(message.replace(f"{outside}/{path}", "IT").replace(f"../{path}", "IT"))
-    assert told == {"The agent does not hold fs.read of 'IT'"}
+    assert told == {"The agent has no grant for fs.read of 'IT'"}
 
 
 # --- agents --------------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ def test_a_call_whose_file_was_replaced_is_refused_as_changed(
     call = permitted(judge, PEEK, path="docs/a")
     assert judge.unchanged(call) is None
     change(root)
-    told = (Code.TOUCHED_CHANGED, "/path", "'docs/a' is no longer what it was when it was checked")
+    told = (Code.TOUCHED_CHANGED, "/path", "'docs/a' has changed since it was checked")
     assert reason(judge.unchanged(call)) == told
     assert reason(judge.authorize_again(call)) == told
     let_go(call)
@@ -502,7 +502,7 @@ def test_a_change_between_the_two_looks_is_found_by_the_second(
         return genuine(request, checked)
 
     monkeypatch.setattr(judge, "authorize", swap_first)
-    told = (Code.TOUCHED_CHANGED, "", "What the call would touch is no longer the same")
+    told = (Code.TOUCHED_CHANGED, "", "A resource that the call accesses has changed")
     assert reason(judge.authorize_again(call)) == told
     let_go(call)
 
@@ -554,7 +554,7 @@ FAIL = {
     ),
     "by no policy": (
         example("peek", is_allowed=False, policy="no", path="/"),
-        "policy 'no' should decide it, not none: The agent does not hold fs.read of '/'",
+        "policy 'no' should decide it, not none: The agent has no grant for fs.read of '/'",
     ),
     "by no policy, of an agent that is not there": (
         msgspec.structs.replace(example(is_allowed=False, policy="no"), agent="wirter"),

@@ -212,4 +212,4 @@ def test_a_policy_is_asked_about_a_whole_scope_as_the_decision_asks_it(project: 
         ' when { context.roots.contains("./docs") };'
     )
     found = explained(project, tool({}, "fs.read:./docs"), {}, "fs.read:./docs", policies=policies)
-    assert found.changes == ("policy 'docs' (p.cedar:1:67) forbids it; call otherwise, or change it",)
+    assert found.changes == ("policy 'docs' (p.cedar:1:67) forbids it; change the call, or the policy",)

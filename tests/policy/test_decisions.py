@@ -168,17 +168,17 @@ TABLE: dict[str, Row] = {
     "an absolute path in the project": Row("allow", DEFAULT, "peek", {"path": "ROOT/docs/a.txt"}),
     "up and down again": Row("allow", DEFAULT, "peek", {"path": "docs/../docs/a.txt"}),
     "a link inside": Row("allow", DEFAULT, "peek", {"path": "inner"}),
-    "above the project": Row("deny", "The agent does not hold fs.read of '..'", "peek", {"path": ".."}),
-    "the root": Row("deny", "The agent does not hold fs.read of '/'", "peek", {"path": "/"}),
+    "above the project": Row("deny", "The agent has no grant for fs.read of '..'", "peek", {"path": ".."}),
+    "the root": Row("deny", "The agent has no grant for fs.read of '/'", "peek", {"path": "/"}),
     "a link that leads out": Row(
-        "deny", "The agent does not hold fs.read of 'outer'", "peek", {"path": "outer"}
+        "deny", "The agent has no grant for fs.read of 'outer'", "peek", {"path": "outer"}
     ),
     "a folder link that leads out": Row(
-        "deny", "The agent does not hold fs.read of 'up/outside.txt'", "peek", {"path": "up/outside.txt"}
+        "deny", "The agent has no grant for fs.read of 'up/outside.txt'", "peek", {"path": "up/outside.txt"}
     ),
     "a file that is not there": Row("deny", "'nothing' does not exist", "peek", {"path": "nothing"}),
     "a file that is not there, outside": Row(
-        "deny", "The agent does not hold fs.read of '../nothing'", "peek", {"path": "../nothing"}
+        "deny", "The agent has no grant for fs.read of '../nothing'", "peek", {"path": "../nothing"}
     ),
     "an empty path": Row("deny", "An empty path names nothing", "peek", {"path": ""}),
     "a file of the kernel": Row(
@@ -186,19 +186,19 @@ TABLE: dict[str, Row] = {
     ),
     "a sibling with the same beginning": Row(
         "deny",
-        "The agent does not hold fs.read of 'docs-secret/b.txt'",
+        "The agent has no grant for fs.read of 'docs-secret/b.txt'",
         "peek",
         {"path": "docs-secret/b.txt"},
         "fs.read:./docs",
     ),
     "a default outside of the grant": Row(
-        "deny", "The agent does not hold fs.read of 'secret.txt'", "peek_default", {}, "fs.read:./docs"
+        "deny", "The agent has no grant for fs.read of 'secret.txt'", "peek_default", {}, "fs.read:./docs"
     ),
     "a default inside of the grant": Row("allow", DEFAULT, "peek_default"),
     "several files": Row("allow", DEFAULT, "peek_many", {"paths": ["docs/a.txt", "secret.txt"]}),
     "several files, one outside": Row(
         "deny",
-        "The agent does not hold fs.read of '../outside.txt'",
+        "The agent has no grant for fs.read of '../outside.txt'",
         "peek_many",
         {"paths": ["docs/a.txt", "../outside.txt"]},
     ),
@@ -207,7 +207,7 @@ TABLE: dict[str, Row] = {
     ),
     "a grant to write is none to read": Row(
         "deny",
-        "The agent does not hold fs.read of 'docs/a.txt'",
+        "The agent has no grant for fs.read of 'docs/a.txt'",
         "peek",
         {"path": "docs/a.txt"},
         "fs.write:.",
@@ -215,56 +215,56 @@ TABLE: dict[str, Row] = {
     # --- scopes of requirement and grant
     "no scope required": Row("allow", DEFAULT, "peek_unscoped", {"path": "docs/a.txt"}),
     "no scope required, outside of the grant": Row(
-        "deny", "The agent does not hold fs.read of '/'", "peek_unscoped", {"path": "/"}
+        "deny", "The agent has no grant for fs.read of '/'", "peek_unscoped", {"path": "/"}
     ),
     "inside the requirement": Row("allow", DEFAULT, "peek_docs", {"path": "docs/a.txt"}),
     "outside of the requirement, though granted": Row(
         "deny",
-        "'secret.txt' is outside what the tool says that it needs",
+        "'secret.txt' is outside what the tool's capabilities require",
         "peek_docs",
         {"path": "secret.txt"},
     ),
     "a star grants nothing": Row(
         "deny",
-        "The agent does not hold fs.read of 'docs/a.txt'",
+        "The agent has no grant for fs.read of 'docs/a.txt'",
         "peek",
         {"path": "docs/a.txt"},
         "fs.read:*",
     ),
     "an empty scope grants nothing": Row(
         "deny",
-        "The agent does not hold fs.read of 'docs/a.txt'",
+        "The agent has no grant for fs.read of 'docs/a.txt'",
         "peek",
         {"path": "docs/a.txt"},
         "fs.read",
     ),
     "nothing touched: the whole scope, granted": Row("allow", DEFAULT, "index_docs"),
     "nothing touched: the whole scope, of which a part is granted": Row(
-        "deny", "The agent does not hold fs.read of './docs'", "index_docs", {}, "fs.read:./docs/deep"
+        "deny", "The agent has no grant for fs.read of './docs'", "index_docs", {}, "fs.read:./docs/deep"
     ),
     "nothing touched: everything there is": Row(
-        "deny", "The agent does not hold fs.read of '/'", "index_root"
+        "deny", "The agent has no grant for fs.read of '/'", "index_root"
     ),
     "nothing touched: what policy grants": Row("allow", DEFAULT, "index_all"),
     "nothing touched: no scope": Row("allow", DEFAULT, "index_unscoped"),
     "nothing touched: what policy grants is nothing": Row(
-        "deny", "The agent holds no fs.read", "index_all", {}, "net.read:example.org"
+        "deny", "The agent has no grant for fs.read", "index_all", {}, "net.read:example.org"
     ),
     "nothing touched: a star granted for a star": Row(
-        "deny", "The agent holds no fs.read", "index_all", {}, "fs.read:*"
+        "deny", "The agent has no grant for fs.read", "index_all", {}, "fs.read:*"
     ),
     "nothing touched: nothing granted for nothing said": Row(
-        "deny", "The agent holds no fs.read", "index_unscoped", {}, "fs.read"
+        "deny", "The agent has no grant for fs.read", "index_unscoped", {}, "fs.read"
     ),
     # --- writing
     "writing is not in the default grant": Row(
-        "deny", "The agent does not hold fs.write of 'out/new'", "write", {"path": "out/new"}
+        "deny", "The agent has no grant for fs.write of 'out/new'", "write", {"path": "out/new"}
     ),
     "a new file": Row("allow", DEFAULT, "write", {"path": "out/new"}, "fs.write:./out"),
     "a new file in new folders": Row("allow", DEFAULT, "write", {"path": "out/x/y"}, "fs.write:./out"),
     "over a link that leads out": Row(
         "deny",
-        "The agent does not hold fs.write of 'outer'",
+        "The agent has no grant for fs.write of 'outer'",
         "write",
         {"path": "outer"},
         "fs.write:.",
@@ -281,14 +281,14 @@ TABLE: dict[str, Row] = {
     ),
     "from there to here": Row(
         "deny",
-        "The agent does not hold fs.read of 'out'",
+        "The agent has no grant for fs.read of 'out'",
         "copy",
         {"source": "out", "target": "docs/a.txt"},
         "fs.read:./docs fs.write:./out",
     ),
     "to where the tool does not write": Row(
         "deny",
-        "'docs/b' is outside what the tool says that it needs",
+        "'docs/b' is outside what the tool's capabilities require",
         "copy",
         {"source": "docs/a.txt", "target": "docs/b"},
         "fs.read:. fs.write:.",
@@ -296,7 +296,7 @@ TABLE: dict[str, Row] = {
     # --- the network
     "no network by default": Row(
         "deny",
-        "The agent does not hold net.read of 'example.org'",
+        "The agent has no grant for net.read of 'example.org'",
         "fetch",
         {"url": "https://example.org/"},
     ),
@@ -306,7 +306,7 @@ TABLE: dict[str, Row] = {
     ),
     "a host below": Row(
         "deny",
-        "The agent does not hold net.read of 'a.example.org'",
+        "The agent has no grant for net.read of 'a.example.org'",
         "fetch",
         {"url": "https://a.example.org/"},
         "net.read:example.org",
@@ -316,7 +316,7 @@ TABLE: dict[str, Row] = {
     ),
     "another port": Row(
         "deny",
-        "The agent does not hold net.read of 'example.org:8443'",
+        "The agent has no grant for net.read of 'example.org:8443'",
         "fetch",
         {"url": "https://example.org:8443/"},
         "net.read:example.org",
@@ -331,14 +331,14 @@ TABLE: dict[str, Row] = {
     "a file as a URL": Row("deny", NO_URL, "fetch", {"url": "file:///etc/passwd"}, "net.read:example.org"),
     "a host that the tool does not need": Row(
         "deny",
-        "'evil.test' is outside what the tool says that it needs",
+        "'evil.test' is outside what the tool's capabilities require",
         "fetch_example",
         {"url": "https://evil.test/"},
         "net.read:evil.test net.read:*.example.org",
     ),
     "all hosts below, of which one is granted": Row(
         "deny",
-        "The agent does not hold net.read of '*.example.org'",
+        "The agent has no grant for net.read of '*.example.org'",
         "mirror",
         {},
         "net.read:a.example.org",
@@ -346,21 +346,21 @@ TABLE: dict[str, Row] = {
     "any name": Row("allow", DEFAULT, "fetch", {"url": "https://a.test/"}, "net.read:*.*"),
     "no name of a network inside by any name": Row(
         "deny",
-        "The agent does not hold net.read of 'metadata.google.internal'",
+        "The agent has no grant for net.read of 'metadata.google.internal'",
         "fetch",
         {"url": "http://metadata.google.internal/"},
         "net.read:*.*",
     ),
     "no address by any name": Row(
         "deny",
-        "The agent does not hold net.read of '169.254.169.254'",
+        "The agent has no grant for net.read of '169.254.169.254'",
         "fetch",
         {"url": "http://169.254.169.254/"},
         "net.read:*.*",
     ),
     "any name is not what a star grants": Row(
         "deny",
-        "The agent does not hold net.read of 'a.test'",
+        "The agent has no grant for net.read of 'a.test'",
         "fetch",
         {"url": "https://a.test/"},
         "net.read:*",
@@ -384,14 +384,14 @@ TABLE: dict[str, Row] = {
     "a program": Row("allow", DEFAULT, "start", {"argv": ["true", "-x"]}, "process.spawn:true"),
     "another program": Row(
         "deny",
-        "The agent does not hold process.spawn of 'sh'",
+        "The agent has no grant for process.spawn of 'sh'",
         "start",
         {"argv": ["sh"]},
         "process.spawn:true",
     ),
     "a program of the project under the same name": Row(
         "deny",
-        "The agent does not hold process.spawn of './true'",
+        "The agent has no grant for process.spawn of './true'",
         "start",
         {"argv": ["./true"]},
         "process.spawn:true",
@@ -406,15 +406,19 @@ TABLE: dict[str, Row] = {
     ),
     "the program that the tool needs": Row("allow", DEFAULT, "tidy", {}, "process.spawn:true"),
     "the program that the tool needs, not granted": Row(
-        "deny", "The agent does not hold process.spawn of 'true'", "tidy", {}, "process.spawn:sh"
+        "deny", "The agent has no grant for process.spawn of 'true'", "tidy", {}, "process.spawn:sh"
     ),
     "a database": Row("allow", DEFAULT, "query", {"database": "sales"}, "db.read:sales"),
     "another database": Row(
-        "deny", "The agent does not hold db.read of 'Sales'", "query", {"database": "Sales"}, "db.read:sales"
+        "deny",
+        "The agent has no grant for db.read of 'Sales'",
+        "query",
+        {"database": "Sales"},
+        "db.read:sales",
     ),
     "the database that the tool needs": Row("allow", DEFAULT, "report", {}, "db.read:sales"),
     "the database that the tool needs, not granted": Row(
-        "deny", "The agent does not hold db.read of 'sales'", "report", {}, "db.read:staff"
+        "deny", "The agent has no grant for db.read of 'sales'", "report", {}, "db.read:staff"
     ),
     # --- agents and permissions
     "an agent that nobody declared": Row("deny", "Agent 'eve' is not declared", "think", agent="eve"),
@@ -476,7 +480,7 @@ TABLE: dict[str, Row] = {
         "deny", NOBODY.format("think"), "think", policies=f'@id("a") permit ({PAYS});'
     ),
     "a policy makes up for no capability": Row(
-        "deny", "The agent does not hold fs.read of '/'", "peek", {"path": "/"}, policies=ALL
+        "deny", "The agent has no grant for fs.read of '/'", "peek", {"path": "/"}, policies=ALL
     ),
     "forbid wins": Row("deny", "no", "think", policies=no("true", CALL)),
     "another agent is meant": Row(

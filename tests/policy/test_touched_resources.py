@@ -317,7 +317,7 @@ WAYS = {
     "b/../a": "'b/../a' goes below something that is no folder",
     "circle/x": "'circle/x' leads in a circle, or through a link of the kernel's own such as /proc/self/root",
     "nowhere": "'nowhere' is a link that leads to nothing",
-    "new/../x": "a path that does not exist yet cannot hold '..'",
+    "new/../x": "a path that does not exist yet cannot contain '..'",
 }
 
 
@@ -409,3 +409,27 @@ def test_what_cannot_be_read_from_a_call_counts_as_touched_whatever_another_para
     alone = {"type": "string", "x-touches": {"kind": "fs.read", "only": True}}
     hidden = {"type": "object", "additionalProperties": READS}
     assert list(plan({"it": alone, "more": hidden}, "fs.read").wholes([])) == [Capability("fs.read")]
+
+
+# --- what a tool does without --------------------------------------------------------------------
+
+ANY_PROGRAM: dict[str, Any] = {
+    "capabilities": ["fs.read", "fs.write", "process.spawn"],
+    "constraints": {"required_isolation": "strict"},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"constraints": {"required_isolation": "standard"}},
+        {"constraints": {}},
+        {"client_executed": True},
+        {"source": {"kind": "mcp", "origin": "files"}},
+        {"capabilities": ["fs.read", "fs.write", "process.spawn:/bin/ls"]},
+        {"capabilities": ["fs.read", "fs.write"]},
+    ],
+)
+def test_only_a_confined_tool_that_starts_any_program_does_without_writing(change: dict[str, Any]) -> None:
+    assert TouchPlan(made(**ANY_PROGRAM)).dispensable == {"fs.write"}
+    assert TouchPlan(made(**{**ANY_PROGRAM, **change})).dispensable == frozenset()

@@ -185,7 +185,7 @@ CHANGED_A = definition("a", "Sends.")
     ("locked", "pins", "offered", "why"),
     [
         pytest.param(lock(A), lock(A), A, "", id="all agree"),
-        pytest.param(lock(A), lock(), A, "toolkeep.lock names it, and nobody accepted that here", id="from a clone"),
+        pytest.param(lock(A), lock(), A, "toolkeep.lock names it, but it was not accepted here", id="from a clone"),
         pytest.param(lock(B), lock(A), A, "it is not in toolkeep.lock", id="not in the lock"),
         pytest.param(lock(CHANGED_A), lock(A), A, "toolkeep.lock names another definition than the one that was accepted here", id="the lock moved on"),
         pytest.param(lock(CHANGED_A), lock(A), CHANGED_A, CHANGED, id="lock and upstream moved on"),

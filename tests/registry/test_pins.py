@@ -600,7 +600,7 @@ def test_only_the_definition_with_the_hash_that_was_seen_is_accepted(given: str)
     before = list(state.pins())
     with pytest.raises(NotAccepted) as caught:
         keep.accept("read_file", definition_hash=given)
-    assert caught.value.hint == "look at it again: it changed meanwhile"
+    assert caught.value.hint == "review it again: it has changed"
     assert (list(state.pins()), keep.get("read_file").state) == (before, ToolState.QUARANTINED)
 
 

@@ -45,7 +45,7 @@ def test_an_object_with_each_key_once_is_as_it_is(value: dict[str, Any], is_asci
 )
 def test_a_key_that_stands_twice_is_refused_where_that_matters(body: str) -> None:
     assert parse(body.encode())
-    with pytest.raises(FrameRefused, match="a key stands in it twice"):
+    with pytest.raises(FrameRefused, match="a key appears twice"):
         parse_unambiguous(body.encode())
 
 

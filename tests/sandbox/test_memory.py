@@ -119,5 +119,5 @@ def test_a_plan_bounds_the_memory_of_several_processes_together(
     if is_fit:
         assert replace(worker, memory_by=memory_by).memory_by is memory_by
     else:
-        with pytest.raises(ValueError, match="bounded by a cgroup or a watch"):
+        with pytest.raises(ValueError, match="limited by a cgroup or a watch"):
             replace(worker, memory_by=memory_by)

@@ -33,7 +33,7 @@ def reason(given: UpstreamSecrets) -> str:
 def test_from_the_environment_at_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     given = secrets("env", "SHOP_KEY")
     monkeypatch.delenv("SHOP_KEY", raising=False)
-    assert reason(given) == "the secret 'key' cannot be had: the environment variable SHOP_KEY is not set"
+    assert reason(given) == "the secret 'key' is not available: the environment variable SHOP_KEY is not set"
     monkeypatch.setenv("SHOP_KEY", "one")
     assert given["key"] == "one"
     monkeypatch.setenv("SHOP_KEY", "two")
@@ -51,7 +51,7 @@ def test_from_a_file(tmp_path: Path, content: str, secret: str) -> None:
 
 def test_a_file_that_is_none_says_so_and_nothing_of_it(tmp_path: Path) -> None:
     path = tmp_path / "key"
-    assert reason(secrets("file", str(path))) == "the secret 'key' cannot be had: its file cannot be read"
+    assert reason(secrets("file", str(path))) == "the secret 'key' is not available: its file cannot be read"
     path.write_text("")
     assert "empty" in reason(secrets("file", str(path)))
     path.write_text("x" * 70_000)
@@ -81,12 +81,12 @@ def test_from_the_keyring(kept: PlaintextKeyring) -> None:
     kept.set_password("shop", "ada/lovelace", "änother")
     assert secrets("keyring", "shop/ada/lovelace")["key"] == "änother"
     for missing in ("shop/ada", "other/ada/lovelace", "shop", "empty/ada"):
-        assert "does not hold it" in reason(secrets("keyring", missing))
+        assert "does not have it" in reason(secrets("keyring", missing))
 
 
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize(
-    ("backend", "words"), [(NullKeyring, "does not hold it"), (FailKeyring, "the keyring did not give it")]
+    ("backend", "words"), [(NullKeyring, "does not have it"), (FailKeyring, "the keyring did not give it")]
 )
 def test_a_machine_without_a_keyring_says_so(backend: type[KeyringBackend], words: str) -> None:
     keyring.set_keyring(backend())
@@ -96,7 +96,7 @@ def test_a_machine_without_a_keyring_says_so(backend: type[KeyringBackend], word
 def test_a_keyring_that_breaks_tells_nothing(kept: PlaintextKeyring) -> None:
     Path(kept.file_path).write_text("[shop]\nada = no base64, s3cret\n")
     said = reason(secrets("keyring", "shop/ada"))
-    assert said == "the secret 'key' cannot be had: the keyring did not give it"
+    assert said == "the secret 'key' is not available: the keyring did not give it"
 
 
 def test_a_keyring_that_ends_the_process_does_not(

@@ -96,7 +96,7 @@ def test_a_long_difference_is_cut_in_the_middle(repository: Path) -> None:
         (lambda r: git_commit(r, " \n"), "The message of a commit must not be blank"),
         (
             lambda r: git_commit(r, "x"),
-            "Nothing is staged, so that there is nothing to commit; name the files to commit",
+            "Nothing is staged, so there is nothing to commit; name the files to commit",
         ),
         (
             lambda r: git_commit(r, "x", files=["none"]),
@@ -104,15 +104,15 @@ def test_a_long_difference_is_cut_in_the_middle(repository: Path) -> None:
         ),
         (
             lambda r: git_commit(r, "a\0b", files=["a.txt"]),
-            "'git' cannot be run: an argument holds a NUL character",
+            "'git' cannot be run: an argument contains a NUL character",
         ),
         (
             lambda r: git_diff(r, revision="--output=/tmp/x"),
-            "'--output=/tmp/x' is no revision: write a branch, a tag, a hash or a range of them",
+            "'--output=/tmp/x' is not a revision: give a branch, a tag, a hash or a range of them",
         ),
         (
             lambda r: git_log(r, revision="a b"),
-            "'a b' is no revision: write a branch, a tag, a hash or a range of them",
+            "'a b' is not a revision: give a branch, a tag, a hash or a range of them",
         ),
         (
             lambda r: git_log(r, revision="nowhere"),

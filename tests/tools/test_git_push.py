@@ -110,8 +110,8 @@ def test_both_places_at_once_are_refused(repository: Path, bare: Path) -> None:
     "name", ["-f", "+main", "a b", "a..b", "a:b", "refs@{1}", "a/", "x.lock", "a//b", "..", "a\nb", "^a", "ä"]
 )
 def test_what_is_no_branch_is_refused(name: str, repository: Path, bare: Path) -> None:
-    assert "is no name of a branch" in refusal(lambda: push(repository, bare, branch=name))
-    assert "is no name of a branch" in refusal(lambda: push(repository, bare, to_branch=name))
+    assert "is not a valid branch name" in refusal(lambda: push(repository, bare, branch=name))
+    assert "is not a valid branch name" in refusal(lambda: push(repository, bare, to_branch=name))
 
 
 def test_a_branch_that_is_not_there_is_said_to_be(repository: Path, bare: Path) -> None:

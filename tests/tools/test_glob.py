@@ -68,12 +68,12 @@ _HINT = "write something like *.py, and a backslash before a character that is m
 @pytest.mark.parametrize(
     ("pattern", "answer"),
     [
-        ("[a", f"'[a' is no pattern for names (a [ is not closed); {_HINT}"),
-        ("[]", f"'[]' is no pattern for names (a [ is not closed); {_HINT}"),
-        ("[!]", f"'[!]' is no pattern for names (a [ is not closed); {_HINT}"),
-        ("{a,b", f"'{{a,b' is no pattern for names (a {{ is not closed); {_HINT}"),
-        ("{{a}", f"'{{{{a}}' is no pattern for names (a {{ is not closed); {_HINT}"),
-        ("a\\", f"'a\\' is no pattern for names (a backslash at its end takes nothing); {_HINT}"),
+        ("[a", f"'[a' is not a valid name pattern (a [ is not closed); {_HINT}"),
+        ("[]", f"'[]' is not a valid name pattern (a [ is not closed); {_HINT}"),
+        ("[!]", f"'[!]' is not a valid name pattern (a [ is not closed); {_HINT}"),
+        ("{a,b", f"'{{a,b' is not a valid name pattern (a {{ is not closed); {_HINT}"),
+        ("{{a}", f"'{{{{a}}' is not a valid name pattern (a {{ is not closed); {_HINT}"),
+        ("a\\", f"'a\\' is not a valid name pattern (a backslash at its end takes nothing); {_HINT}"),
         ("x" * 501, "a pattern for names has at most 500 characters"),
     ],
 )

@@ -63,7 +63,7 @@ def test_case_does_not_matter_in_any_script(folder: Path, pattern: str, text: st
 )
 def test_an_expression_that_cannot_be_used_is_told(folder: Path, pattern: str, said: str) -> None:
     hint = "look-around and back-references are not there; search for literal text with \\Q...\\E"
-    answer = f"'{pattern}' is no regular expression that can be used ({said}); {hint}"
+    answer = f"'{pattern}' is not a valid regular expression ({said}); {hint}"
     assert refusal(lambda: grep_search(pattern, pair(folder))) == answer
 
 

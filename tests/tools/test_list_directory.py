@@ -75,7 +75,7 @@ def test_what_is_no_folder_is_told(folder: Path, kind: str, answer: str) -> None
 def test_a_file_is_read_by_another_tool(folder: Path) -> None:
     (folder / "x").write_text("")
     assert refusal(lambda: list_directory(pair(folder / "x"))) == "'x' is a file, not a folder; use read_file"
-    said = "'x/y' lies below something that is no folder"
+    said = "'x/y' is below something that is not a folder"
     assert refusal(lambda: list_directory(("x/y", f"{folder}/x/y"))) == said
 
 

@@ -99,7 +99,8 @@ def test_other_places_that_hold_no_file(folder: Path) -> None:
     (folder / "f").write_text("")
     assert refusal(lambda: read_file(("null", "/dev/null"))) == "'null' is a device, not a file"
     assert (
-        refusal(lambda: read_file(("f/x", f"{folder}/f/x"))) == "'f/x' lies below something that is no folder"
+        refusal(lambda: read_file(("f/x", f"{folder}/f/x")))
+        == "'f/x' is below something that is not a folder"
     )
     assert refusal(lambda: read_file(("long", f"{folder}/{'x' * 300}"))) == "'long' has too long a name"
     assert refusal(lambda: read_file(("mem", "/proc/self/mem"))) == "'mem' cannot be used: Input/output error"

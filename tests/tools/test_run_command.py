@@ -130,7 +130,7 @@ def watched(pipe: Path) -> Iterator[None]:
             "'odd' cannot be run: it is no program; a script begins with #! and what runs it",
         ),
         ("echo " + "x" * 200_000, "/bin/echo", "'echo' cannot be run: its arguments are too long"),
-        ("echo 'a\0b'", "/bin/echo", "The command cannot be run: it holds a NUL character"),
+        ("echo 'a\0b'", "/bin/echo", "The command cannot be run: it contains a NUL character"),
         ("", "/bin/echo", "The command cannot be run: it names no program"),
     ],
     ids=["missing", "not-executable", "folder", "no-interpreter", "no-format", "too-long", "nul", "empty"],
@@ -149,7 +149,7 @@ def test_a_folder_that_is_none_is_told(folder: Path, kind: str) -> None:
     if kind == "file":
         (folder / "x").write_text("")
     call = ("true", "/bin/true", "/bin/true"), ("x", str(folder / "x"))
-    assert refusal(lambda: run_command(*call)) == "'x' is no folder to run a command in"
+    assert refusal(lambda: run_command(*call)) == "'x' is not a folder"
 
 
 def test_it_runs_where_it_was_told_to_with_the_default_signals(folder: Path) -> None:

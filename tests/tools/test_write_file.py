@@ -127,7 +127,7 @@ def test_folders_are_made_unless_they_must_not_be(folder: Path) -> None:
 @pytest.mark.parametrize("create_directories", [True, False])
 def test_below_a_file_there_is_no_place(folder: Path, create_directories: bool) -> None:
     (folder / "x").write_text("")
-    answer = "'f' was not written: it lies below something that is no folder"
+    answer = "'f' was not written: it is below something that is not a folder"
     assert (
         refusal(lambda: write_file(pair(folder / "x" / "f"), "", create_directories=create_directories))
         == answer
@@ -317,7 +317,7 @@ def test_a_file_that_somebody_changes_meanwhile_is_not_replaced(
         sync(descriptor)
 
     monkeypatch.setattr("toolkeep.tools.write_file.os.fsync", interrupt)
-    assert refusal(lambda: change(file)) == "'f' was changed by somebody meanwhile; read it again"
+    assert refusal(lambda: change(file)) == "'f' has changed; read it again"
     assert not file.exists() or file.read_text() != "new"
     assert nothing_is_left_in(folder)
 
@@ -345,7 +345,7 @@ def test_editing(folder: Path, before: bytes, old: str, new: str, after: bytes, 
     assert (folder / "f").read_bytes() == after
 
 
-_TWICE = "old_content stands in 'f' 2 times, so nothing was changed:"
+_TWICE = "old_content occurs 2 times in 'f', so nothing was changed:"
 _AGAIN = "so nothing was changed; read the file again"
 
 
@@ -385,7 +385,7 @@ _AGAIN = "so nothing was changed; read the file again"
             b"a\n" * 100_000,
             "a",
             "b",
-            "old_content stands in 'f' more than 10 times, so nothing was changed:\n"
+            "old_content occurs more than 10 times in 'f', so nothing was changed:\n"
             + "".join(f"  {n}: a\n" for n in range(1, 11))
             + "  and more\nAdd lines around the one that is meant",
         ),

@@ -186,7 +186,7 @@ class MemoryApprovals:
         with self._lock:
             standing = self._standings.get(question_id)
             if standing is None:
-                raise AnswerRefused("there is no such question")
+                raise AnswerRefused("there is no such approval request")
             now = self._clock()
             standing = self._standings[question_id] = advance(standing, answer, now)
             if standing.state == "approved" and answer.reach == "session":

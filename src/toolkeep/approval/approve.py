@@ -47,7 +47,7 @@ def warn_undeclared(tool: RegisteredTool) -> None:
     if not log.isEnabledFor(logging.WARNING):
         return
     message = (
-        f"tool '{tool.name}' declares neither danger nor side effects, so a call by a model is asked about"
+        f"tool '{tool.name}' declares neither danger nor side effects, so calls by a model need approval"
     )
     text = f"{message}; add {declaration(tool.definition, tool.runner)}"
     named = {"tool_name": tool.name}
@@ -78,7 +78,7 @@ Waiting = Callable[[], contextlib.AbstractAsyncContextManager[None]]
 PROGRAM = "program"
 """`way` of an approval that the host's own code gave."""
 
-_FAILED = Answer(verdict="deny", approver=PROGRAM, way=PROGRAM, reason="nobody could be asked")
+_FAILED = Answer(verdict="deny", approver=PROGRAM, way=PROGRAM, reason="no approver could be reached")
 
 
 def _utc(seconds: float) -> datetime:
@@ -158,7 +158,7 @@ class ApprovalGate:
         if standing is None or standing.answer is None or standing.state in ("waiting", "expired"):
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
-            message = f"Nobody agreed to this call of '{question.tool}' in time"
+            message = f"This call of '{question.tool}' was not approved in time"
             return refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or tell the user.")
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
@@ -209,8 +209,8 @@ class ApprovalGate:
         # the yes.
         now = replace(question, definition_hash=call.tool.definition_hash, grant_hash=call.grant_hash)
         if standing is None or standing.answer is None or not self.store.use(now):
-            message = "The approval does not fit the call any more, or was used before"
-            return refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to be asked about anew.")
+            message = "The approval no longer matches the call, or was already used"
+            return refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to request another.")
         answer = standing.answer
         # After `use` succeeded: an approval that turned out void must not create a rule.
         if answer.reach == "rule":
@@ -232,9 +232,9 @@ class ApprovalGate:
         reasons = (
             (danger.rank >= Danger.MEDIUM.rank, danger_reason(call.tool)),
             (danger is Danger.LOW and self._is_paranoid, "its danger is low, and the keep is paranoid"),
-            (definition.requires_confirmation, "the tool always wants confirmation"),
-            (call.request.options.requires_confirmation, "the caller wants confirmation"),
-            (call.asks, "a policy wants a person to be asked"),
+            (definition.requires_confirmation, "the tool requires confirmation"),
+            (call.request.options.requires_confirmation, "the caller requires confirmation"),
+            (call.asks, "a policy requires approval"),
         )
         return tuple(reason for holds, reason in reasons if holds)
 
@@ -392,14 +392,14 @@ def _length(secret: Any) -> str:
 
 
 def _no_approver(call: PermittedCall, question: Question) -> Refusal:
-    why = f"a person would have to agree ({question.why[0]}), and nobody can be asked"
+    why = f"approval is required ({question.why[0]}), but no approver is available"
     message = f"Tool '{question.tool}' was not called: {why}"
     hint = "Do without it, or tell the operator to open the keep with an approver or to set approvals.wait."
     return refuse(call.request, Code.APPROVAL_NEEDED, message, hint)
 
 
 def _too_many(call: PermittedCall, question: Question) -> Refusal:
-    why = f"too many calls of agent '{question.agent}' wait for a person already"
+    why = f"too many calls of agent '{question.agent}' are already waiting for approval"
     message = f"Tool '{question.tool}' was not called: {why}"
     return refuse(call.request, Code.QUEUE_FULL, message, "Call again when some of them are answered.")
 
@@ -407,7 +407,7 @@ def _too_many(call: PermittedCall, question: Question) -> Refusal:
 def _denied(call: PermittedCall, answer: Answer) -> Refusal:
     """The approver's reason goes to the model, cut and escaped: it may quote text of the call."""
     said = shorten(visible_lines(answer.reason).strip().removesuffix("."), MODEL_TEXT_CHARS // 2)
-    message = f"A person said no to this call of '{call.tool.name}'" + (f": {said}" if said else "")
+    message = f"A person denied this call of '{call.tool.name}'" + (f": {said}" if said else "")
     refusal = refuse(
         call.request, Code.APPROVAL_DENIED, message, "Do not try again; find another way, or ask the user."
     )

@@ -165,7 +165,7 @@ def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
         old = before.decode()
     except UnicodeDecodeError:
         became = "followed" if mode == _APPEND else "replaced"
-        return f"{len(before)} bytes that are no text would be {became} by {len(contents[0])} characters"
+        return f"{len(before)} bytes that are not text would be {became} by {len(contents[0])} characters"
     new = old + contents[0] if mode == _APPEND else contents[0]
     changes = list(unified(_lines(old), _lines(new)))
     if not changes:

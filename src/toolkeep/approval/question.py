@@ -124,7 +124,7 @@ class AnswerRefused(Exception):
 def check_answer(question: Question, answer: Answer, now: float) -> None:
     """Raise `AnswerRefused` for an answer that is not valid for a question (POL-4)."""
     if not answer.approver.strip():
-        raise AnswerRefused("an answer names who gives it")
+        raise AnswerRefused("the answer has no approver")
     # Separation of duties: an agent that can reach the approval API must not approve its own calls.
     if answer.approver.strip().casefold() == question.agent.casefold():
         raise AnswerRefused("an agent cannot approve its own call")
@@ -135,13 +135,13 @@ def check_answer(question: Question, answer: Answer, now: float) -> None:
     if answer.verdict == "deny":
         return
     if answer.reach != "once" and not question.may_be_remembered:
-        raise AnswerRefused(f"a tool of danger {question.danger} is asked about every time")
+        raise AnswerRefused(f"a tool of danger {question.danger} needs approval every time")
     if answer.reach == "session" and not question.session:
         raise AnswerRefused("the call belongs to no session")
     if answer.reach != "once":
         covered(question, answer)
     if question.wants_name and answer.typed_name != question.tool:
-        raise AnswerRefused(f"the second yes is given by typing the tool's name, {question.tool}")
+        raise AnswerRefused(f"confirm by typing the name of the tool, {question.tool}")
 
 
 def covered(question: Question, answer: Answer) -> tuple[Constraint, ...]:

@@ -9,13 +9,14 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 from toolkeep.approval.argument_summary import outline
 from toolkeep.approval.coverage import ANY, Constraint
 from toolkeep.approval.question import Answer, Question, covered
 from toolkeep.limits import VIEW_CHARS
+from toolkeep.text.columns import count_columns, sanitize_line
 from toolkeep.text.display import visible
 
 Look = Literal["heading", "label", "foreign", "added", "removed", "note"]
@@ -26,10 +27,6 @@ GOES_ON: Final = "  : "
 
 _LABEL: Final = 13
 _NARROWEST: Final = 24
-_MARKS: Final = 3
-"""Combining marks on one letter; Hebrew and Vietnamese need up to three. More ("Zalgo" text) would cover
-other rows."""
-
 _DIFFERENCE_HEAD: Final = 2
 """Lines of a diff header."""
 
@@ -47,10 +44,10 @@ def render_question(question: Question, *, now: float, width: int = 80) -> list[
     """The whole question. What matters most comes last, next to the prompt: the start may scroll away."""
     width = max(width, _NARROWEST)
     return [
-        Line(f"Call {_hex(question.id)} waits for a person", "heading"),
+        Line(f"Call {_hex(question.id)} needs approval", "heading"),
         *_arguments(question, width),
         *_part("Difference", question.difference, question, width),
-        *_part("It would touch", "\n".join(map(visible, question.touches)), question, width),
+        *_part("It would access", "\n".join(map(visible, question.touches)), question, width),
         *_part("Permitted by", "\n".join(map(name, question.policies)), question, width),
         *_label("Agent", name(question.agent), width),
         *(_label("Session", name(question.session), width) if question.session else ()),
@@ -69,20 +66,6 @@ def rows(text: str, width: int) -> Iterator[Line]:
         yield from _wrapped(MARGIN, sanitize_line(line), max(width, _NARROWEST), "foreign")
 
 
-def sanitize_line(text: str) -> str:
-    """Escape a line so that every character is visible, stays on its line and covers no other."""
-    shown = visible(text)
-    if shown.isascii():
-        return shown
-    marks = _MARKS  # no base letter yet: a leading mark would combine with our margin
-    parts = []
-    for char in shown:
-        is_mark = unicodedata.category(char)[0] == "M"
-        marks = marks + 1 if is_mark else (0 if char.isalpha() else _MARKS)
-        parts.append(json.dumps(char)[1:-1] if is_mark and marks > _MARKS else char)
-    return "".join(parts)
-
-
 def name(text: str) -> str:
     """A name as is if it is plain ASCII; else quoted, with its code points if it may contain homoglyphs."""
     # Unquoted only for ASCII without spaces: a name such as `safe, approved` could imitate our own words.
@@ -92,28 +75,14 @@ def name(text: str) -> str:
     return quoted if text.isascii() else f"{quoted}, written {json.dumps(text)}"
 
 
-def fit(text: str, width: int) -> str:
-    """One line of untrusted text, truncated to a width with an ellipsis."""
-    shown = sanitize_line(text)
-    if _cells(shown) <= width:
-        return shown
-    kept, used = [], 0
-    for char in shown:
-        used += _cells(char)
-        if used > width - 2:
-            break
-        kept.append(char)
-    return "".join(kept) + "…"
-
-
 def moment(seconds: float) -> str:
-    """A timestamp in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """A timestamp in local time, with its zone."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def until(seconds: float, now: float) -> str:
     """The time left until a timestamp."""
-    return f"in {duration(seconds - now)}" if seconds > now else "which is over"
+    return f"in {duration(seconds - now)}" if seconds > now else "which has passed"
 
 
 def duration(seconds: float) -> str:
@@ -160,7 +129,7 @@ def _arguments(question: Question, width: int) -> Iterator[Line]:
     yield from _part("Arguments", shown.text, question, width, room=len(shown.text))
     if shown.is_cut:
         yield Line("  Long values are cut here; see all of them:", "note")
-        yield Line(f"  toolkeep approve show {_hex(question.id)} --json", "note")
+        yield Line(f"  toolkeep approvals show {_hex(question.id)} --json", "note")
 
 
 def _part(title: str, text: str, question: Question, width: int, room: int = VIEW_CHARS) -> Iterator[Line]:
@@ -173,7 +142,7 @@ def _part(title: str, text: str, question: Question, width: int, room: int = VIE
         yield from _wrapped(MARGIN, sanitize_line(line), width, _look(line) if is_change else "foreign")
     if (cut := len(text) - room) > 0:
         yield Line(f"  {cut} characters are left out here; see all of them:", "note")
-        yield Line(f"  toolkeep approve show {_hex(question.id)} --json", "note")
+        yield Line(f"  toolkeep approvals show {_hex(question.id)} --json", "note")
     # Plain right-to-left letters are legitimate and not escaped, but they can reorder the row: say so.
     if any(unicodedata.bidirectional(char) in ("R", "AL") for char in text[:room]):
         yield Line("  Some of this reads right to left:", "note")
@@ -201,17 +170,12 @@ def _broken(text: str, width: int) -> Iterable[str]:
         return [text[at : at + width] for at in range(0, len(text), width)] or [""]
     found, row, used = [], "", 0
     for char in text:
-        cells = _cells(char)
+        cells = count_columns(char)
         if used + cells > width:
             found.append(row)
             row, used = "", 0
         row, used = row + char, used + cells
     return [*found, row]
-
-
-def _cells(text: str) -> int:
-    """Upper bound of the columns that text takes: terminals disagree about wide characters."""
-    return len(text) if text.isascii() else sum(1 if char.isascii() else 2 for char in text)
 
 
 def _look(line: str) -> Look:
@@ -222,8 +186,8 @@ def _look(line: str) -> Look:
 
 def _often(question: Question) -> str:
     if question.acts > 1:
-        return ", asked every time, and twice"
-    return "" if question.may_be_remembered else ", asked every time"
+        return ", needs approval every time, confirmed twice"
+    return "" if question.may_be_remembered else ", needs approval every time"
 
 
 def _hex(text: str) -> str:

@@ -40,7 +40,7 @@ class LogClosed(ToolkeepError):
     """The log was closed, or this process was forked from the one that opened it."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(Code.STATE_UNUSABLE, f"{path}: {reason}", hint="open the log anew")
+        super().__init__(Code.STATE_UNUSABLE, f"{path}: {reason}", hint="open the log again")
         self.path = path
 
 

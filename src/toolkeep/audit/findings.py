@@ -86,16 +86,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return {"is_intact": self.is_intact, "uncovered": self.uncovered, **msgspec.to_builtins(self)}
 
     def __str__(self) -> str:
-        used = ", ".join(self.outside) or "none: a rollback of log and checkpoint together would not be seen"
+        used = (
+            ", ".join(self.outside)
+            or "none, so a rollback of the log together with its checkpoint would go unnoticed"
+        )
         lines = [
             f"{self.log}: {'intact' if self.is_intact else 'NOT INTACT'}",
             f"  origin {self.origin or 'unknown'}, key {self.key}",
             f"  {self.records} records, {self.covered} under a checkpoint, {self.uncovered} not covered yet",
-            f"  outside checkpoints: {used}",
+            f"  external checkpoints: {used}",
         ]
         if self.torn_bytes:
-            lines.append(f"  {self.torn_bytes} bytes of a write that was stopped; never acknowledged")
+            lines.append(f"  {self.torn_bytes} bytes of an interrupted write that was never acknowledged")
         if self.open_calls:
             open_calls = counted(self.open_calls, "call")
-            lines.append(f"  {open_calls} without an end: under way, or ended with the process")
+            lines.append(f"  {open_calls} without an outcome: still running, or their process was killed")
         return "\n".join([*lines, *(f"  - {finding}" for finding in self.findings)])

@@ -132,7 +132,7 @@ class Scan:
 
     def _again(self, spot: Spot, entry: Entry, leaf: bytes) -> None:
         if any(start <= entry.index < stop for start, stop in self._gaps):
-            self._found(Kind.OUT_OF_ORDER, f"it stands before record {self._expected}", spot, entry.index)
+            self._found(Kind.OUT_OF_ORDER, f"it comes before record {self._expected}", spot, entry.index)
             return
         at = entry.index * HASH_BYTES
         is_same = self.leaves[at : at + HASH_BYTES] == leaf

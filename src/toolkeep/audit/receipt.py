@@ -55,7 +55,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             )
         # Unknown fields are refused: a reader could take them for part of what is proven.
         if not isinstance(data, dict) or data.keys() != _FIELDS or version != RECEIPT_VERSION:
-            raise ReceiptInvalid("it is no receipt of a kind that is known here")
+            raise ReceiptInvalid("it is not a receipt of a known kind")
         try:
             entry = {name: data[name] for name in ("index", "previous", "record")}
             return msgspec.convert({"entry": entry, "key": data["key"], "proof": data["proof"]}, cls)
@@ -82,7 +82,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse duplicate keys: another parser would show the value that was not verified."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ReceiptInvalid("a key stands in it twice")
+        raise ReceiptInvalid("a key appears twice")
     return found
 
 

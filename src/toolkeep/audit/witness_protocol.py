@@ -32,7 +32,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         head, blank, checkpoint = text.partition("\n\n")
         old, *proof = head.split("\n")
         if not blank or not old.startswith("old ") or len(proof) > PROOF_LINES:
-            raise WitnessRefused(WitnessReason.MALFORMED, "this is no request to a witness")
+            raise WitnessRefused(WitnessReason.MALFORMED, "this is not a witness request")
         try:
             size, hashes = parse_size(old.removeprefix("old ")), tuple(map(decode_hash, proof))
         except NoteInvalid as error:

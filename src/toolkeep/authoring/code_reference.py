@@ -107,9 +107,13 @@ def _script(wanted: Any) -> str:
     """Where code of `__main__` is found: a module started with -m, or the file of a script."""
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), str(getattr(main, "__file__", ""))
-    typed = getattr(getattr(inspect.unwrap(wanted), "__code__", None), "co_filename", "").startswith("<")
-    if not file or typed or not Path(file).is_file():
-        raise NoCodeReference("it is typed into an interpreter or a notebook", _IN_A_FILE)
+    written = getattr(getattr(inspect.unwrap(wanted), "__code__", None), "co_filename", file)
+    # A notebook's cell has a file name of its own, and may follow `%run script.py`, which leaves `__file__`:
+    # a worker would run the function of the script.
+    is_typed = Path(written).name != Path(file).name
+    if not file or is_typed or not Path(file).is_file():
+        mend = f"{_IN_A_FILE}; in a notebook, `%%writefile tools.py` and import it"
+        raise NoCodeReference("it is typed into an interpreter or a notebook", mend)
     if spec is not None and "." in spec.name:
         return _on_disk(spec.name)
     return os.path.realpath(file)

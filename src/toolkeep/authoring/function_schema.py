@@ -134,7 +134,7 @@ class _Schema:
                 )
                 schema["default"] = freeze(default)
             except (NotJson, ValueError):
-                self._note(parameter.name, "its default does not fit its annotation", "make the two agree")
+                self._note(parameter.name, "its default does not match its annotation", "change one of them")
         return schema
 
 

@@ -36,9 +36,7 @@ _TITLES = {"loosens": "It would loosen:", "grants": "It would grant:", "runs": "
 
 @click.command("accept")
 @click.argument("name", required=False)
-@click.option(
-    "--hash", "given_hash", metavar="SHA256", help="Accept without being asked, if this is the hash."
-)
+@click.option("--hash", "given_hash", metavar="SHA256", help="Accept without asking, if this is the hash.")
 @project
 @common
 def command(name: str | None, given_hash: str | None, project: Path | None, *, as_json: bool) -> None:
@@ -47,18 +45,18 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
     NAME may also be a Python file or module of @tool functions: accepted, it may be named without a terminal,
     as in the entry of an MCP client. Its imports from the project are accepted with it.
 
-    A file below another project's folder is accepted as a project of its own, whatever it would do. A
-    toolkeep.lock that says something else than what was accepted here comes next.
+    A file inside another project's folder is accepted as a project of its own, whatever it would do. Next
+    comes a toolkeep.lock that differs from what was accepted here.
 
-    Asks on a terminal. Without one, or with --json, nothing is accepted unless --hash names the SHA-256 that
-    is shown here, once somebody has looked: of the file together with what it names, or of the changed
-    definition.
+    Asks in a terminal. Elsewhere, or with --json, pass --hash with the SHA-256 that is shown: of the file
+    together with the code that it names, or of the changed definition.
     """
     root = project_folder(project)
     state = open_state(root)
     if state is None:
         raise NotAccepted(
-            "there is no folder to remember it in", hint="set TOOLKEEP_HOME to a folder of yours"
+            "there is no state folder to store the acceptance in",
+            hint="set TOOLKEEP_HOME to a folder that only you can write",
         )
     if name is None:
         _accept_project(root, state, given_hash, as_json=as_json)
@@ -118,19 +116,25 @@ def _accept_lock(
         "differences": [one.to_dict() for one in proposed],
     }
     if not as_json:
-        say(path, f"SHA-256: {digest}", "", "It proposes, against what was accepted here:")
+        say(path, f"SHA-256: {digest}", "", "Changes against what was accepted here:")
         for difference in proposed:
             for line in difference.lines():
                 say(f"  {visible(line)}")
     confirm(digest, given_hash, shown if as_json else None)
     lock = of_origins(read_lock(raw, path), project_origins(read_configuration(root, state)))
     state.replace_pins(lock.upstreams, lock.tools.values())
-    finish({**shown, "accepted": True}, f"accepted {visible(path)}; it counts from the next start", as_json)
+    finish(
+        {**shown, "accepted": True}, f"accepted {visible(path)}; it takes effect at the next start", as_json
+    )
 
 
 def _say_accepted(file: ConfigFile, state: KeepState, *, as_json: bool) -> None:
     is_accepted = state.is_accepted(file.path, file.seal)
-    why = "is accepted already" if is_accepted else "runs, grants and loosens nothing; it counts as it is"
+    why = (
+        "is already accepted"
+        if is_accepted
+        else "runs, grants and loosens nothing, so it is in effect without acceptance"
+    )
     data = {"accepted": True, "path": file.path, "hash": file.seal}
     finish(data, f"{visible(file.path)} {why}", as_json)
 
@@ -162,7 +166,7 @@ def _accept_file(
 def _outer_lines(outer: list[str]) -> Iterator[str]:
     if outer:
         yield ""
-        yield "Accepted, it is a project of its own, where nothing of what these say holds any more:"
+        yield "Once accepted, it is a project of its own. These configurations no longer apply in it:"
         yield from (f"  - {visible(path)}" for path in outer)
 
 
@@ -175,9 +179,9 @@ def _file_lines(file: ConfigFile, before: str | None) -> Iterator[str]:
         yield from (f"  {line}" for line in difference_lines(before, file.content))
     if file.code:
         yield ""
-        yield "The code that it names:"
+        yield "Code that it names:"
         yield from (
-            f"  - {visible(name)} {digest or '(not there)'}"
+            f"  - {visible(name)} {digest or '(missing)'}"
             for name, digest in file.code.items()
             if digest or not is_of_environment(name)
         )
@@ -216,11 +220,11 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
         shown["suspicions"] = [msgspec.to_builtins(suspicion) for suspicion in suspicions]
     confirm(pin.pending_hash, given_hash, shown if as_json else None)
     if not state.take(pin):
-        raise NotAccepted(f"{pin.name!r} changed again meanwhile", hint="look at it again")
+        raise NotAccepted(f"{pin.name!r} has changed again", hint="review it again: toolkeep accept NAME")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
-    finish(data, f"accepted {pin.name} {taken.version}; it answers from now on", as_json)
+    finish(data, f"accepted {pin.name} {taken.version}; it can be called now", as_json)
     if not as_json and is_there(root / LOCK_FILE):
-        say("  toolkeep.lock still names the definition before; write it anew: toolkeep lock", err=True)
+        say("  toolkeep.lock still has the previous definition; update it: toolkeep lock", err=True)
 
 
 def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[InjectionFinding]) -> Iterator[str]:
@@ -233,7 +237,7 @@ def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[Inject
         yield f"{which} was never accepted:"
         yield from (f"    {visible(line)}" for line in _text_lines(pin.pending))
     for suspicion in suspicions:
-        yield f"  Look at this: {visible(str(suspicion))} ({suspicion.rule})"
+        yield f"  Suspicious: {visible(str(suspicion))} ({suspicion.rule})"
 
 
 def _change_lines(change: Change) -> Iterator[str]:
@@ -262,5 +266,5 @@ def _pending(name: str, pins: Iterable[Pin]) -> Pin:
         if pin.name.casefold() == name.casefold():
             return pin
     names = ", ".join(pin.name for pin in waiting[:LISTED_NAMES])
-    hint = f"these wait: {names}" if names else "no imported tool has changed"
-    raise NotAccepted(f"no changed definition of {echo_name(name)!r} waits to be accepted", hint=hint)
+    hint = f"changed tools: {names}" if names else "no imported tool has changed"
+    raise NotAccepted(f"no changed definition of {echo_name(name)!r} needs acceptance", hint=hint)

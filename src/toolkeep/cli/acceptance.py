@@ -16,16 +16,16 @@ def confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> Non
     if given is not None:
         # The hash binds the consent to what the person reviewed: a file that changed since is not accepted.
         if given.removeprefix("sha256:").lower() != wanted:
-            hint = "look at it again: it may have changed; what the file names counts too, not its text alone"
+            hint = "review it again: the file, or code that it names, may have changed"
             raise NotAccepted(f"the hash is {wanted}, not {given[:80]}", hint=hint)
         return
     if shown is not None:
         print_json(shown)
         sys.exit(1)
     if not is_terminal(sys.stdin):
-        raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --hash")
+        raise NotAccepted("accepting needs a terminal", hint="run it in a terminal, or pass --hash SHA256")
     if not is_agreed("Accept this?"):
-        raise NotAccepted("you said no", hint="nothing was changed")
+        raise NotAccepted("you did not agree", hint="nothing was changed")
 
 
 def finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FBT001 -- as everywhere here

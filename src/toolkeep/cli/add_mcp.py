@@ -29,22 +29,29 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.argument("name")
 @click.argument("server", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND… | URL | FILE")
 @click.option(
-    "--capability", "capabilities", multiple=True, help="What it may reach, such as fs.read:./docs."
+    "--capability",
+    "capabilities",
+    multiple=True,
+    help="What it may access, such as fs.read:./docs; repeatable.",
 )
-@click.option("--code", multiple=True, help="A folder or file that its program is made of.")
-@click.option("--env", "variables", multiple=True, help="A variable: NAME=TEXT, or NAME, taken from yours.")
-@click.option("--header", "headers", multiple=True, help="A header 'NAME: TEXT'; {secret:KEY} is filled in.")
+@click.option("--code", multiple=True, help="A folder or file of its program; repeatable.")
+@click.option(
+    "--env", "variables", multiple=True, help="A variable as NAME=TEXT, or NAME to copy yours; repeatable."
+)
+@click.option(
+    "--header", "headers", multiple=True, help="A header 'NAME: TEXT'; {secret:KEY} is replaced; repeatable."
+)
 @click.option(
     "--protocol",
     type=click.Choice([*HANDSHAKE_VERSIONS, *MODERN_VERSIONS]),
-    help="The version of MCP that it speaks.",
+    help="The MCP version that it speaks.",
 )
-@click.option("--sign-in", is_flag=True, help="Sign in to it with OAuth: the address to open is shown.")
-@click.option("--client-id", help="Who you are to who signs in for it, where that registers nobody.")
-@click.option("--client-secret", metavar="VARIABLE", help="The variable that holds the secret of the client.")
-@click.option("--issuer", help="The only one who may sign in for it.")
-@click.option("--refresh", is_flag=True, help="Ask a server again that is there already.")
-@click.option("--yes", is_flag=True, help="Write without being asked.")
+@click.option("--sign-in", is_flag=True, help="Sign in with OAuth; the address to open is printed.")
+@click.option("--client-id", help="OAuth client id, for servers without dynamic registration.")
+@click.option("--client-secret", metavar="VARIABLE", help="Variable that holds the OAuth client secret.")
+@click.option("--issuer", help="Accept only this OAuth authorization server.")
+@click.option("--refresh", is_flag=True, help="List the tools of an added server again.")
+@click.option("--yes", is_flag=True, help="Write without asking.")
 @project
 @common
 def command(
@@ -107,10 +114,10 @@ def command(
         return
     count = counted(len(usable), "tool")
     if not is_new:
-        say_done(f"'{name}' lists what it did before: {count}")
+        say_done(f"'{name}' lists the same tools as before: {count}")
         return
     say_done(f"added '{name}' with {count}")
-    say("  They answer once the file is accepted: toolkeep accept")
+    say("  To use them, accept the configuration: toolkeep accept")
     if needed := " and ".join(map(str, capabilities_of(entry))):
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
 
@@ -126,7 +133,7 @@ def _described(
     """The configuration entry, and secrets from a client's file, used only for this listing."""
     given: dict[str, str] = {}
     if not server:
-        raise ImportRefused(f"'{name}'", "no server was named", hint="write -- COMMAND, a URL or a file")
+        raise ImportRefused(f"'{name}'", "no server was given", hint="give -- COMMAND, a URL or a file")
     if len(server) == 1 and re.match(r"https?://", server[0]):
         entry: dict[str, Any] = {"url": server[0]}
     elif _is_from_file(server):
@@ -160,13 +167,13 @@ def _read_client_config(path: Path, name: str) -> tuple[dict[str, Any], dict[str
     )
     if not isinstance(servers, dict) or not isinstance(servers.get(name), dict):
         known = ", ".join(map(visible, servers)) if isinstance(servers, dict) else "none"
-        raise ImportRefused(str(path), f"knows no server '{name}'", hint=f"it knows: {known}")
+        raise ImportRefused(str(path), f"has no server '{name}'", hint=f"it has: {known}")
     server = servers[name]
     if isinstance(server.get("url"), str):
         return _from_url(server)
     words = [server.get("command"), *(server.get("args") or ())]
     if not all(isinstance(word, str) and word for word in words):
-        raise ImportRefused(str(path), f"says of '{name}' neither command nor url")
+        raise ImportRefused(str(path), f"has neither command nor url for '{name}'")
     given = _texts(server.get("env"))
     entry: dict[str, Any] = {"command": words}
     if given:
@@ -219,7 +226,7 @@ def _known(root: Path, name: str) -> dict[str, Any]:
         if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
             check_accepted(offered.settings, f"would start or ask '{name}' as it says")
             return dict(provider.entry)
-    raise ImportRefused(f"'{name}'", "is no MCP server of this project", hint="add it without --refresh")
+    raise ImportRefused(f"'{name}'", "is not an MCP server of this project", hint="add it without --refresh")
 
 
 def _taken(root: Path) -> list[str]:
@@ -260,7 +267,7 @@ def _show(offers: list[Offer], addition: Addition) -> None:
         if why := _problem(offer):
             say(f"  - {visible(str(offer.name))}: {visible(why)}")
         else:
-            held = f" (to be looked at: {visible(offer.suspicion)})" if offer.suspicion else ""
+            held = f" (needs review: {visible(offer.suspicion)})" if offer.suspicion else ""
             say(f"  + {visible(str(offer.name))}{held}")
     say("")
     for line in addition.difference:

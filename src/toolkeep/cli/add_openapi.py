@@ -9,6 +9,7 @@ import click
 
 from toolkeep.cli.config_edit import Addition, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.progress import progress
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.keep.open import offered_by_project, project_folder
@@ -27,9 +28,9 @@ from toolkeep.text.display import counted, visible
 
 @click.command("openapi")
 @click.argument("source", metavar="FILE_OR_URL")
-@click.option("--name", help="What you call the upstream; by default after the document.")
-@click.option("--url", help="Where calls go; by default the document's only server.")
-@click.option("--yes", is_flag=True, help="Write without being asked.")
+@click.option("--name", help="Name of the upstream; taken from the document by default.")
+@click.option("--url", help="Base URL of calls; the document's only server by default.")
+@click.option("--yes", is_flag=True, help="Write without asking.")
 @project
 @common
 def command(
@@ -56,14 +57,14 @@ def command(
     if not as_json:
         _show(imports, addition)
         if wishes.url.startswith("http:") and any(made.secrets for made in imports):
-            say("! secrets would go unencrypted: choose an https address with --url", err=True)
+            say("! secrets would be sent unencrypted; choose an https address with --url", err=True)
     write_addition(addition, is_agreed=yes, as_json=as_json)
     data = {"upstream": chosen, "path": str(addition.path), "tools": [made.name for made in usable]}
     if as_json:
         print_json({**data, "refused": {made.operation: made.reason for made in imports if made.reason}})
         return
     say_done(f"added '{visible(chosen)}' with {counted(len(usable), 'tool')}")
-    say("  They answer once the file is accepted: toolkeep accept")
+    say("  To use them, accept the configuration: toolkeep accept")
     offered = [made.offer.tool for made in usable if made.offer]
     tools = [tool for tool in offered if isinstance(tool, ToolDefinition)]
     needed = " and ".join(sorted({str(one) for tool in tools for one in tool.capabilities}))
@@ -96,9 +97,10 @@ def _fetched(url: str) -> bytes:
         scope = HostScope.of(read_url(url), is_named=True)
         reach = HostAllowlist(reads=(scope,))
         most = NetworkBounds(max_requests=REDIRECTS + 1, max_bytes=DEFINITION_FILE_BYTES + 1_000_000)
-        answer = asyncio.run(
-            fetch(Request(method="GET", url=url), reach, Budget(most), DEFINITION_FILE_BYTES)
-        )
+        with progress("Downloading the document"):
+            answer = asyncio.run(
+                fetch(Request(method="GET", url=url), reach, Budget(most), DEFINITION_FILE_BYTES)
+            )
     except HostRefused as refused:
         raise ImportRefused(visible(url), f"cannot be used: {refused.reason}") from None
     except NetworkError as error:
@@ -158,7 +160,7 @@ def _show(imports: list[Import], addition: Addition) -> None:
             say(f"  - {visible(made.operation)}: {visible(reason)}")
         else:
             held = (
-                f" (to be looked at: {visible(made.offer.suspicion)})"
+                f" (needs review: {visible(made.offer.suspicion)})"
                 if made.offer and made.offer.suspicion
                 else ""
             )

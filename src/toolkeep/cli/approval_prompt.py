@@ -22,7 +22,6 @@ from toolkeep.approval.question import Answer, AnswerRefused, Question, Reach, c
 from toolkeep.approval.question_text import (
     Line,
     duration,
-    fit,
     moment,
     name,
     preview_answer,
@@ -31,6 +30,7 @@ from toolkeep.approval.question_text import (
 )
 from toolkeep.cli.options import is_terminal, say, warn
 from toolkeep.limits import RULE_DAYS
+from toolkeep.text.columns import fit
 from toolkeep.text.display import counted
 
 _DAY_SECONDS: Final = 86_400
@@ -82,7 +82,7 @@ class TerminalApprover:
                 return await agreed(question, wanted, self._project) or self._answer(Reply(), question)
             return self._answer(reply, question)
         except asyncio.CancelledError:
-            say("", "The call does not wait for your answer any more.", err=True)
+            say("", "The call was cancelled; your answer is no longer needed.", err=True)
             raise
 
     def _answer(self, reply: Reply, question: Question) -> Answer:
@@ -100,7 +100,7 @@ class TerminalApprover:
 def announce(question: Question) -> None:
     """Say that a call waits for approval elsewhere; returns no answer."""
     wait = duration(question.expires_at - question.asked_at)
-    text = f"the call waits up to {wait} for a person: toolkeep approve approve {question.id}"
+    text = f"the call waits up to {wait} for approval: toolkeep approve {name(question.id)}"
     warn(text)
 
 
@@ -148,7 +148,7 @@ async def agreed(question: Question, answer: Answer, project: Path | None) -> An
 
 
 _AGREE: Final[dict[Reach, str]] = {
-    "session": "Let such calls pass in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: ",
+    "session": "Allow these calls in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: ",
     "rule": f"Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to {RULE_DAYS}): ",
 }
 
@@ -172,28 +172,28 @@ def _changed(question: Question, answer: Answer, text: str) -> Answer | None:
 
 def choice_lines(question: Question, *, width: int) -> Iterator[Line]:
     """The constraints that may be chosen for each argument."""
-    yield Line("Arguments that must be equal, and what each may be bounded by:", "heading")
+    yield Line("What each argument may be in later calls, and [the alternatives]:", "heading")
     for one in question.choices:
         now = "equal" if not one.role else f"any ({one.role})"
-        other = f"must stay so: {one.fixed}" if one.fixed else ", ".join(("equal", "any", *one.bounds))
+        other = f"cannot be changed: {one.fixed}" if one.fixed else ", ".join(("equal", "any", *one.bounds))
         yield from rows(f"{name(one.name)}={now}  [{other}]", width)
 
 
 def covered_lines(question: Question, answer: Answer, *, now: float, width: int) -> Iterator[Line]:
     """Which calls will pass without a question, and until when."""
-    yield Line("These calls will pass unasked:", "heading")
+    yield Line("These calls will run without asking:", "heading")
     yield from rows(preview_answer(question, answer), width)
     if answer.reach == "rule":
         ends = moment(now + answer.days * _DAY_SECONDS)
-        yield Line(f"The rule ends at {ends}, in {counted(answer.days, 'day')}.", "label")
+        yield Line(f"The rule expires at {ends}, in {counted(answer.days, 'day')}.", "label")
     else:
-        yield Line(f"In session {name(question.session)}, for a day at most.", "label")
+        yield Line(f"In session {name(question.session)}, for at most one day.", "label")
 
 
 async def typed_name(question: Question) -> bool:
     """The second confirmation of a critical call: typing the tool's name."""
-    show([Line("Second question: this call is critical.", "note")])
-    line = await typed("Type the tool's name to let it run; anything else is a no: ")
+    show([Line("This call is critical and needs a second confirmation.", "note")])
+    line = await typed("Type the name of the tool to approve it; anything else denies it: ")
     return line is not None and line.strip() == question.tool
 
 

@@ -8,15 +8,18 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
 from toolkeep.audit.errors import BodyUnavailable
+from toolkeep.cli.audit_records import COLUMNS, TYPICAL, Followed, RecordRows, cells
 from toolkeep.cli.main import CommandGroup
-from toolkeep.cli.options import common, files, print_json, project, say, say_columns, say_done, say_failed
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
+from toolkeep.cli.progress import progress
+from toolkeep.cli.tables import Table, say_table
 from toolkeep.errors import FileUnreadable, NotRecorded
 from toolkeep.host.files import is_there
 from toolkeep.text.display import counted
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
     from toolkeep.storage.log.audit_log import AuditLog
     from toolkeep.storage.sqlite.bodies_db import Bodies
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 @click.group("audit", cls=CommandGroup)
 def command() -> None:
-    """Look into the log of calls, check it, prove from it."""
+    """Read, verify and export the audit log, and prove single records from it."""
 
 
 _PREFIX: Final = 8
@@ -45,8 +51,8 @@ def state_of(project: Path | None) -> Path:
     # A deleted log must not look like none: the signed key file shows that there was one, and `verify`
     # reports it.
     if state is None or not (is_there(state.folder / "audit") or is_there(Keys(state.folder).signed)):
-        hint = "there is a log after the first call; --project names the folder of another project"
-        raise NotRecorded("no call of this project was recorded yet", hint)
+        hint = "make a call with `toolkeep call`, or name another project with --project DIR"
+        raise NotRecorded("this project has no audit log yet", hint)
     return state.folder
 
 
@@ -75,30 +81,15 @@ def entries_of_call(log: "AuditLog", call_id: str) -> "list[Entry]":
         if _is_meant(call := str(entry.record.get("call", "")), call_id):
             found.setdefault(call, []).append(entry)
     if not found:
-        hint = f"`toolkeep audit list` shows the ids of calls; {_PREFIX} characters of one are enough"
-        raise NotRecorded(f"no call {call_id[:64]!r} is in the log", hint)
+        hint = f"find the id with `toolkeep audit list`; its first {_PREFIX} characters are enough"
+        raise NotRecorded(f"the log has no call {call_id[:64]!r}", hint)
     if len(found) > 1:
-        raise NotRecorded(f"{len(found)} calls begin with {call_id[:64]!r}", "give more of the id")
+        raise NotRecorded(f"{call_id[:64]!r} matches {len(found)} calls", "give more characters of the id")
     return found.popitem()[1]
 
 
 def _is_meant(call: str, given: str) -> bool:
     return call == given or (len(given) >= _PREFIX and call.startswith(given))
-
-
-def summary(entry: "Entry") -> dict[str, Any]:
-    """The fields of a record for a list."""
-    record = entry.record
-    return {
-        "index": entry.index,
-        "time": record.get("time", ""),
-        "type": record.get("type") or record.get("event", ""),  # records of the log about itself have `event`
-        "call": record.get("call", ""),
-        "tool": record.get("tool", ""),
-        "agent": record.get("agent", ""),
-        "status": record.get("status") or record.get("decision") or record.get("outcome", ""),
-        "codes": record.get("codes", []),
-    }
 
 
 def read_text(path: Path) -> str:
@@ -119,50 +110,71 @@ def read_checkpoint(path: Path) -> str:
     try:
         Checkpoint.parse(Note.parse(text).text)
     except NoteInvalid as error:
-        reason = f"is no checkpoint: {error.message}; `toolkeep audit checkpoint` prints one"
+        reason = f"is not a checkpoint: {error.message}; print one with `toolkeep audit checkpoint`"
         raise FileUnreadable(str(path), reason) from error
     return text
 
 
-_CALL_CHARS: Final = 16
-"""Characters of a call id in a list: enough to identify it."""
+def _filters(command: Callable[P, R]) -> Callable[P, R]:
+    """Add `--tool` and `--agent`."""
+    command = click.option("--agent", help="Only records of this agent's calls.")(command)
+    return click.option("--tool", help="Only records of this tool's calls.")(command)
 
 
 @command.command("list", short_help="List the newest records.")
 @click.option(
     "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most."
 )
-@click.option("--tool", help="Only records of this tool.")
-@click.option("--agent", help="Only records of this agent.")
+@_filters
 @project
 @common
 def list_records(
     limit: int, tool: str | None, agent: str | None, project: Path | None, *, as_json: bool
 ) -> None:
-    """List the newest records, oldest first."""
-    with log_of(project) as log:
-        rows = [summary(entry) for entry in log.read()]
-    fitting = [r for r in rows if (not tool or r["tool"] == tool) and (not agent or r["agent"] == agent)]
-    shown = fitting[-limit:]
+    """List the newest records, oldest first. Times are local; with --json they are UTC."""
+    with log_of(project) as log, progress("Reading the log"):
+        entries = log.read()
+        shown = list(RecordRows(tool=tool, agent=agent).rows(entries))[-limit:]
     if as_json:
         print_json(shown)
         return
-    say_columns([_cells(row) for row in shown])
-    say("", f"{len(shown)} of {len(rows)} records")
+    say_table(COLUMNS, [cells(row) for row in shown])
+    say("", f"{len(shown):,} of {counted(len(entries), 'record')}")
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    status = row["status"] if isinstance(row["status"], str) else ""
-    words = " ".join([status, *row["codes"]]).strip()
-    return (
-        f"{row['index']:>6}",
-        row["time"],
-        row["call"][:_CALL_CHARS],
-        row["type"],
-        row["tool"],
-        row["agent"],
-        words,
-    )
+_POLL_SECONDS: Final = 0.5
+"""How often a followed log is read: soon enough for a person to watch."""
+
+
+@command.command("tail", short_help="Print the newest records, then new ones as they come.")
+@click.option(
+    "--limit", type=click.IntRange(0, 1_000), default=10, show_default=True, help="How many old records."
+)
+@_filters
+@project
+@common
+def follow_records(
+    limit: int, tool: str | None, agent: str | None, project: Path | None, *, as_json: bool
+) -> None:
+    """Print the newest records, then every new one as it is written, until you press Ctrl-C.
+
+    Times are local; with --json, one JSON object a line, they are UTC.
+    """
+    table, chosen = Table(COLUMNS, [TYPICAL]), RecordRows(tool=tool, agent=agent)
+    with log_of(project) as log, contextlib.suppress(KeyboardInterrupt):
+        followed = Followed(log)
+        if not as_json:
+            table.say_headings()
+        rows = list(chosen.rows(followed.start()))
+        rows = rows[len(rows) - min(limit, len(rows)) :]
+        while True:
+            for row in rows:
+                if as_json:
+                    click.echo(json.dumps(row, ensure_ascii=True))
+                else:
+                    table.say_row(cells(row))
+            time.sleep(_POLL_SECONDS)
+            rows = list(chosen.rows(followed.added()))
 
 
 _INDEX_DIGITS: Final = 10
@@ -191,7 +203,7 @@ def _entries(log: "AuditLog", which: str) -> "list[Entry]":
         return entries_of_call(log, which)
     entries = log.read(int(which), int(which) + 1)
     if not entries:
-        raise NotRecorded(f"the log has no record {which}", "`toolkeep audit list` shows the newest ones")
+        raise NotRecorded(f"the log has no record {which}", "list the newest records: toolkeep audit list")
     return entries
 
 
@@ -213,29 +225,29 @@ def _body(bodies: "Bodies", digest: str) -> Any:
         return "(bytes)"
 
 
-@command.command("verify", short_help="Check the log, or a receipt.")
+@command.command("verify", short_help="Verify the log, or a receipt.")
 @click.argument("receipt", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--key", metavar="KEY", help="The public key to check with; a receipt needs it.")
+@click.option("--key", metavar="KEY", help="The public key to verify with; required for a receipt.")
 @click.option(
     "--witness",
     "witnesses",
     multiple=True,
     metavar="KEY",
-    help="The key of a witness that must have cosigned the receipt; may be given several times.",
+    help="Public key of a witness that must have cosigned the receipt; repeatable.",
 )
 @click.option(
     "--checkpoint",
     "checkpoints",
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A checkpoint that was kept elsewhere; may be given several times.",
+    help="A checkpoint that you kept elsewhere; repeatable.",
 )
 @click.option(
     "--state",
     "folders",
     multiple=True,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="A state folder, in place of the project's; may be given several times.",
+    help="Verify this state folder instead of the project's; repeatable.",
 )
 @project
 @common
@@ -249,23 +261,24 @@ def verify_log(
     *,
     as_json: bool,
 ) -> None:
-    """Check the whole log, or a RECEIPT offline with the public key alone.
+    """Verify the whole log, or a RECEIPT offline, with the public key alone.
 
-    Exit status 0 if nothing is wrong. A log that was rolled back together with its checkpoint is found only
-    by a checkpoint that was kept elsewhere.
+    Exit status 0 if nothing is wrong. Only a checkpoint that you kept elsewhere reveals a log that was rolled
+    back together with its own checkpoints.
     """
     if receipt is not None:
         _verify_receipt(receipt, key, witnesses, as_json=as_json)
         return
     if witnesses:
-        raise click.UsageError("--witness is for a RECEIPT; for the log, name its checkpoint: --checkpoint.")
+        raise click.UsageError("--witness goes with a RECEIPT; for the log, use --checkpoint.")
     from toolkeep.storage.log.verify_folder import verify
 
     outside = {str(path): read_checkpoint(path) for path in checkpoints}
-    reports = [
-        verify(folder, outside_checkpoints=outside, public_key=key)
-        for folder in folders or (state_of(project),)
-    ]
+    with progress("Verifying the log"):
+        reports = [
+            verify(folder, outside_checkpoints=outside, public_key=key)
+            for folder in folders or (state_of(project),)
+        ]
     if as_json:
         print_json([report.to_dict() for report in reports] if folders else reports[0].to_dict())
     else:
@@ -281,12 +294,12 @@ def _verify_receipt(path: Path, key: str | None, witnesses: tuple[str, ...], *, 
     from toolkeep.audit.signed_note import VerifierKey
 
     if key is None:
-        raise click.UsageError("A receipt is checked with --key: the log's public key.")
+        raise click.UsageError("A RECEIPT needs --key: the public key that `toolkeep audit key` prints.")
     text, wanted = read_text(path), [VerifierKey.parse(witness) for witness in witnesses]
     verified = verify_receipt(text, key, witnesses=wanted)
     for witness in wanted:
         if not verify_receipt(text, key, witnesses=[witness]).witnesses:
-            raise ReceiptInvalid(f"{witness.name} did not cosign it")
+            raise ReceiptInvalid(f"it is not cosigned by {witness.name}")
     if as_json:
         data = {"origin": verified.origin, "index": verified.index, "size": verified.size}
         print_json({**data, "record": verified.record, "witnesses": list(verified.witnesses)})
@@ -305,12 +318,12 @@ def _verify_receipt(path: Path, key: str | None, witnesses: tuple[str, ...], *, 
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Prove it under this checkpoint of the log, with the signatures of witnesses that it has.",
+    help="Prove it against this checkpoint of the log, including its cosignatures.",
 )
 @project
 @common
 def print_receipt(call: str, checkpoint: Path | None, project: Path | None, *, as_json: bool) -> None:  # noqa: ARG001 -- a receipt is JSON
-    """Print the receipt of the call with this id: its outcome, and the proof that the log holds it."""
+    """Print the receipt of a CALL: its outcome, and the proof that it is in the log."""
     from toolkeep.audit.receipt import Receipt
 
     given = read_checkpoint(checkpoint) if checkpoint else None
@@ -320,11 +333,11 @@ def print_receipt(call: str, checkpoint: Path | None, project: Path | None, *, a
     print_json(receipt.to_dict())
 
 
-@command.command("checkpoint", short_help="Print a signed checkpoint, to be kept elsewhere.")
+@command.command("checkpoint", short_help="Print a signed checkpoint to keep elsewhere.")
 @project
 @common
 def print_checkpoint(project: Path | None, *, as_json: bool) -> None:
-    """Print a signed checkpoint over everything recorded so far."""
+    """Print a signed checkpoint over all records so far. Keep it on another machine."""
     with log_of(project) as log:
         note = log.checkpoint()
     if as_json:
@@ -333,12 +346,12 @@ def print_checkpoint(project: Path | None, *, as_json: bool) -> None:
         click.echo(note, nl=False)
 
 
-@command.command("export", short_help="Print the records with what is needed to check them.")
-@click.option("--from", "start", type=click.IntRange(0), default=0, help="The first record.")
+@command.command("export", short_help="Print the records with everything needed to verify them.")
+@click.option("--from", "start", type=click.IntRange(0), default=0, help="Index of the first record.")
 @project
 @common
 def export_log(start: int, project: Path | None, *, as_json: bool) -> None:  # noqa: ARG001 -- always JSON
-    """Print one line for the key and checkpoint, then one for each record."""
+    """Print JSON Lines: the key and checkpoint first, then one line for each record."""
     with log_of(project) as log:
         head = {"key": str(log.public_key()), "checkpoint": log.checkpoint()}
         click.echo(json.dumps(head, ensure_ascii=False))
@@ -350,7 +363,7 @@ def export_log(start: int, project: Path | None, *, as_json: bool) -> None:  # n
 @project
 @common
 def print_key(project: Path | None, *, as_json: bool) -> None:
-    """Print the key that receipts and checkpoints are checked with."""
+    """Print the public key that verifies receipts and checkpoints."""
     with log_of(project) as log:
         key = str(log.public_key())
     if as_json:
@@ -359,17 +372,17 @@ def print_key(project: Path | None, *, as_json: bool) -> None:
         say(key)
 
 
-@command.command("rotate-key", short_help="Go on with a new signing key.")
+@command.command("rotate-key", short_help="Rotate the signing key.")
 @project
 @common
 def rotate_key(project: Path | None, *, as_json: bool) -> None:
-    """Go on with a new signing key; the log says so, signed with the old one."""
+    """Rotate the signing key. The log records the new key, signed with the old one."""
     with log_of(project) as log:
         key = str(log.rotate_key())
     if as_json:
         print_json({"key": key})
     else:
-        say_done(f"the log goes on with {key}")
+        say_done(f"the log is now signed with {key}")
 
 
 @command.command("replay", short_help="Run a recorded call again and compare.")
@@ -378,9 +391,9 @@ def rotate_key(project: Path | None, *, as_json: bool) -> None:
 @project
 @common
 def replay_call(call: str, files: tuple[Path, ...], project: Path | None, *, as_json: bool) -> None:
-    """Run the recorded CALL again and compare the hashes of the results.
+    """Run the recorded CALL again and compare the results by hash.
 
-    Only pure and deterministic tools can be replayed. Exit status 0 if both results are the same.
+    Only pure and deterministic tools can be replayed. Exit status 0 if the results are equal.
     """
     import asyncio
 
@@ -395,10 +408,10 @@ def replay_call(call: str, files: tuple[Path, ...], project: Path | None, *, as_
         hashes = {"recorded": replayed.recorded_hash, "now": again.hash}
         print_json({"same": replayed.is_same, **hashes, "call_id": again.call_id})
     elif replayed.is_same:
-        say_done(f"{again.tool} gave the same result again")
+        say_done(f"{again.tool} returned the same result")
     else:
         why = "" if again.ok else f": {again.text}"
-        say_failed(f"{again.tool} did not give the same result again{why}")
+        say_failed(f"{again.tool} did not return the same result{why}")
         say(f"  recorded {replayed.recorded_hash}", f"  now      {again.hash or '(none)'}")
     if not replayed.is_same:
         sys.exit(1)
@@ -407,20 +420,20 @@ def replay_call(call: str, files: tuple[Path, ...], project: Path | None, *, as_
 _DAY_SECONDS = 86_400  # a unit, no bound
 
 
-@command.command("erase", short_help="Erase kept arguments and results; the log stays whole.")
+@command.command("erase", short_help="Erase stored arguments and results; the log stays verifiable.")
 @click.argument("call", required=False)
 @click.option(
-    "--older-than", "days", type=click.FloatRange(0), metavar="DAYS", help="Everything that is older."
+    "--older-than", "days", type=click.FloatRange(0), metavar="DAYS", help="Erase everything older than this."
 )
 @project
 @common
 def erase_bodies(call: str | None, days: float | None, project: Path | None, *, as_json: bool) -> None:
-    """Erase what is kept of a CALL, or everything older than some days.
+    """Erase the stored arguments and result of a CALL, or all that are older than some days.
 
-    The log keeps the hashes, so every proof still holds. Bodies that several calls share go for all of them.
+    The log keeps their hashes, so every proof stays valid. A body that several calls share is erased for all.
     """
     if (call is None) == (days is None):
-        raise click.UsageError("Name a CALL, or say --older-than DAYS.")
+        raise click.UsageError("Give a CALL or --older-than DAYS, not both.")
     with bodies_of(project) as bodies:
         if days is not None:
             erased = bodies.erase_older(time.time() - days * _DAY_SECONDS)
@@ -439,22 +452,22 @@ def _digests(project: Path | None, call: str) -> list[str]:
     return sorted({r[field] for r in records for field in ("argument_hash", "result_hash") if r.get(field)})
 
 
-@command.command("witness", short_help="Answer requests for cosignatures.")
+@command.command("witness", short_help="Run a witness that cosigns checkpoints.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--name", default="toolkeep-witness", show_default=True, help="Name of a new witness.")
 @click.option(
-    "--name", default="toolkeep-witness", show_default=True, help="The witness's name, for a new one."
+    "--trust", "keys", multiple=True, metavar="KEY", help="Cosign the log with this key; repeatable."
 )
-@click.option("--trust", "keys", multiple=True, metavar="KEY", help="Cosign the log with this public key.")
 @click.option(
     "--requests",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Answer the requests in here.",
+    help="Folder of requests to answer.",
 )
 @common
 def run_witness(
     folder: Path, name: str, keys: tuple[str, ...], requests: Path | None, *, as_json: bool
 ) -> None:
-    """Keep a witness in FOLDER, which should lie where whoever owns the log cannot write."""
+    """Run a witness with its state in FOLDER, which the owner of the log must not be able to write."""
     from toolkeep.storage.log.witness_folder import Answered, Witness
 
     witness = Witness(folder, name=name)
@@ -473,7 +486,7 @@ def run_witness(
         return
     say(f"witness key: {witness.public_key}")
     if requests:
-        why = f", {answered.refused} of them refused: see the .refused files" if answered.refused else ""
+        why = f", {answered.refused} refused: see the .refused files" if answered.refused else ""
         say(f"{counted(sum(answered), 'request')} answered{why}")
     if not witness.knows_a_log:
-        say("  It knows no log yet: give --trust the key that `toolkeep audit key` prints.", err=True)
+        say("  It cosigns no log yet. Add one: --trust KEY, as printed by `toolkeep audit key`.", err=True)

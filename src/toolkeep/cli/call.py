@@ -13,9 +13,9 @@ import click
 from toolkeep.calls import ToolResult
 from toolkeep.cli.call_arguments import arguments, read_arguments
 from toolkeep.cli.isolation_notice import warn_if_ran_unconfined
+from toolkeep.cli.next_step import next_step, operator_text
 from toolkeep.cli.options import common, files, print_json, project, say, say_failed, tools_option
 from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
-from toolkeep.errors import Code
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
@@ -28,7 +28,7 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def _key(_: click.Context, __: click.Parameter, key: str | None) -> str:
     if key == "":  # an unset variable: the call would not be idempotent
-        raise click.BadParameter("is empty, and would keep nothing from running twice")
+        raise click.BadParameter("is empty, so it would not prevent a second run")
     return key or ""
 
 
@@ -40,14 +40,14 @@ def _key(_: click.Context, __: click.Parameter, key: str | None) -> str:
     "timeout_s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Give up sooner than the tool's limit.",
+    help="Time out sooner than the tool's own limit.",
 )
 @click.option(
     "--key",
     "idempotency_key",
     callback=_key,
     metavar="KEY",
-    help="Run the call once for this key.",
+    help="Idempotency key: the call runs at most once for it.",
 )
 @click.option("--session", default="", metavar="SESSION", help="The session that the call belongs to.")
 @click.option("--agent", default="operator", show_default=True, help="The agent that makes the call.")
@@ -96,7 +96,7 @@ def command(
         if as_json:
             print_json(result.to_dict())
         else:
-            _print(result)
+            _print(result, keep)
         warn_if_ran_unconfined(result)
         if result.error is not None and result.error.diagnosis is not None:
             # To stderr: an agent that runs this command is given its standard output.
@@ -130,7 +130,7 @@ async def _until_told(call: Awaitable[ToolResult], keep: "Keep") -> ToolResult:
     except asyncio.CancelledError:
         if not told:
             raise
-        why = f"ended by {signal.Signals(told[0]).name}; the log says what became of the call"
+        why = f"ended by {signal.Signals(told[0]).name}; see what became of the call: toolkeep audit list"
         say_failed(why, err=True)
         sys.exit(128 + told[0])  # exit status of a process ended by a signal
     finally:
@@ -161,15 +161,12 @@ def _answerer() -> "Answerer | None":
     return ask if can_ask() else None
 
 
-def _print(result: ToolResult) -> None:
+def _print(result: ToolResult, keep: "Keep") -> None:
     if result.error is not None:
-        say_failed(*result.error.text.split("\n"))
-        if result.error.code is Code.NOT_PERMITTED:
-            say("", f"Why, and what would have to change: toolkeep policy explain {result.tool} ARGUMENTS")
-        if result.error.code is Code.NOT_RECORDED:
-            say("", "Why, from the log of the keep: call it again with --log-level error")
-        if result.error.code is Code.OUTCOME_NOT_RECORDED:
-            say("", "Why: toolkeep audit verify, and see that the disk of the state folder is not full")
+        say_failed(*operator_text(result.error).split("\n"))
+        found = next((tool for tool in keep.tools() if tool.name == result.tool), None)
+        if step := next_step(result.error, found and found.runner):
+            say("", step)
         say("", f"Correlation id: {result.correlation_id}")
     elif result.status == "pending":
         say(f" pending: {result.tool} is executed by the client; submit its result for {result.call_id}")

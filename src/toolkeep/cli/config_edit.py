@@ -57,18 +57,16 @@ def propose(
     data = read_yaml(before.encode(), str(path)).data if before.strip() else {}
     upstreams = data.get("upstreams") if isinstance(data, dict) else None
     if isinstance(upstreams, dict) and name in upstreams:
-        other = "with --name" if kind == "openapi" else "name, or ask it again with --refresh"
-        raise ImportRefused(f"upstream '{name}'", "is there already", hint=f"choose another {other}")
+        other = "with --name" if kind == "openapi" else "name, or list its tools again with --refresh"
+        raise ImportRefused(f"upstream '{name}'", "exists already", hint=f"choose another {other}")
     entry = {**entry, kind: file_name}
     after = _inserted(before, name, entry)
     expected = {**(data or {}), "upstreams": {**(upstreams or {}), name: entry}}
     # Names and URLs come from the document: one that broke out of its YAML value would add settings of its
     # own.
     if parsed(after, path) != expected:
-        hint = f"write it by hand, under `upstreams`: {name}: {json.dumps(entry)}"
-        raise ImportRefused(
-            str(path), "its upstreams are written in a way that cannot be added to", hint=hint
-        )
+        hint = f"add this under `upstreams` by hand: {name}: {json.dumps(entry)}"
+        raise ImportRefused(str(path), "its upstreams cannot be edited automatically", hint=hint)
     return Addition(path=path, before=before, after=after, document=path.parent / file_name, content=content)
 
 
@@ -97,15 +95,17 @@ def write_addition(addition: Addition, *, is_agreed: bool, as_json: bool) -> Non
 def check_name(name: str) -> None:
     """Raise `ImportRefused` for an invalid upstream name."""
     if not _NAME.fullmatch(name):
-        raise ImportRefused(f"'{visible(name)}'", "is no name of an upstream", hint="use a-z, 0-9, _ and -")
+        raise ImportRefused(
+            f"'{visible(name)}'", "is not a valid upstream name", hint="use a-z, 0-9, _ and -"
+        )
 
 
 def check_agreed(question: str, *, as_json: bool) -> None:
     """Raise `NotAccepted` unless the person at the terminal agrees."""
     if as_json or not is_terminal(sys.stdin):
-        raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --yes")
+        raise NotAccepted("confirming needs a terminal", hint="run it in a terminal, or pass --yes")
     if not is_agreed(question):
-        raise NotAccepted("you said no", hint="nothing was changed")
+        raise NotAccepted("you did not agree", hint="nothing was changed")
 
 
 def _inserted(text: str, name: str, entry: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 
 from toolkeep.cli.options import common, print_json, say, warn
+from toolkeep.cli.progress import progress
 from toolkeep.errors import ToolkeepError
 from toolkeep.sandbox.container_check import FLAGS
 from toolkeep.sandbox.isolation_cure import NAMESPACES
@@ -64,12 +65,12 @@ def _of_configuration() -> tuple[TrustedPath, ...]:
         project = project_folder()
         return resolved(trusted_files(read_configuration(project, open_state(project)))).paths
     except ToolkeepError as error:
-        warn(f"the files of the configuration are not listed: {error}")
+        warn(f"files named by the configuration are not listed: {error}")
         return ()
 
 
 @click.command("doctor")
-@click.option("--attack", "is_attack", is_flag=True, help="Try to get out, too; takes a minute or two.")
+@click.option("--attack", "is_attack", is_flag=True, help="Also run the escape suite; takes a minute or two.")
 @click.option(
     "--profile",
     type=click.Choice(["apparmor", "docker"]),
@@ -77,7 +78,7 @@ def _of_configuration() -> tuple[TrustedPath, ...]:
 )
 @common
 def command(*, is_attack: bool, profile: str | None, as_json: bool) -> None:
-    """Say what isolation this machine can give.
+    """Check which isolation this machine supports.
 
     Tries every mechanism of the kernel and lists what works, why the rest does not, and how to get it; then
     what no confined tool can write, because toolkeep itself runs or believes it. Exit status 0 if every level
@@ -89,8 +90,10 @@ def command(*, is_attack: bool, profile: str | None, as_json: bool) -> None:
     if profile is not None:
         _print_profile(profile)
         return
-    host, findings = this_host(), probe()
-    failure = try_template() if findings.is_available(Isolation.STRICT) else "strict is not available"
+    host = this_host()
+    with progress("Trying the mechanisms of the kernel"):
+        findings = probe()
+        failure = try_template() if findings.is_available(Isolation.STRICT) else "strict is not available"
     if not as_json:
         _print(host, findings, failure)
     data, is_contained = _attacked(findings, as_json=as_json) if is_attack else ({}, True)
@@ -220,15 +223,15 @@ def _lacks(level: Isolation, findings: Findings) -> Iterator[str]:
 
 
 _TREE_BOUNDS: Final[Mapping[Mechanism | None, str]] = {
-    Mechanism.MEMORY_CGROUP: "bounded by a cgroup",
-    Mechanism.MEMORY_WATCH: "watched; memory-cgroup would bound it exactly",
-    None: "not bounded, so that they are not run",
+    Mechanism.MEMORY_CGROUP: "limited by a cgroup",
+    Mechanism.MEMORY_WATCH: "watched; memory-cgroup would limit it exactly",
+    None: "not limited, so such tools are not run",
 }
 
 
 _HOSTS: Final = {
-    True: "those that a call may reach, through a proxy",
-    False: "none; landlock-ports would let a call reach those that it is granted",
+    True: "those granted to the call, through a proxy",
+    False: "none; landlock-ports would allow the granted ones",
 }
 
 

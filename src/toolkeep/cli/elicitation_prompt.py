@@ -65,7 +65,7 @@ async def answer(question: ElicitationRequest) -> ElicitationAnswer:
         say("Nothing was sent.", err=True)
         return ElicitationAnswer(content=None, by=by)
     except asyncio.CancelledError:
-        say("", "The server does not wait for your answer any more.", err=True)
+        say("", "The server is no longer waiting for your answer.", err=True)
         raise
 
 
@@ -84,7 +84,7 @@ async def _filled(question: ElicitationRequest) -> dict[str, Any]:
     except FormRefused as refused:
         say(f"It cannot be sent: {refused}.", err=True)
         raise _NotSent from None
-    show([Line(f"This would be sent to the server {name(question.upstream)}:", "heading")])
+    show([Line(f"This will be sent to the server {name(question.upstream)}:", "heading")])
     show(rows(json.dumps(content, indent=2, ensure_ascii=False), columns()))
     await _agreed("Send it? [y]es, [n]o: ")
     return content
@@ -103,10 +103,10 @@ def question_lines(question: ElicitationRequest, *, now: float, width: int) -> I
     for key in ("title", "description"):
         if text := question.schema.get(key):
             yield from rows(text, width)
-    wanted = "a yes or a no" if not count else counted(count, "answer")
-    yield Line(f"It wants {wanted}, for a call of {name(question.agent)}.", "label")
+    wanted = "a yes or no" if not count else counted(count, "answer")
+    yield Line(f"It asks for {wanted}, for a call of {name(question.agent)}.", "label")
     yield Line(f"It waits for {duration(question.expires_at - now)}.", "label")
-    yield Line("Never tell it a password or a key: no server may ask for one here.", "note")
+    yield Line("Never enter a password or key: servers may not ask for one here.", "note")
 
 
 def field_lines(
@@ -177,7 +177,7 @@ async def _value(key: str, field: dict[str, Any], *, is_required: bool) -> Any:
         try:
             return _understood(key, field, text)
         except _Unfit as unfit:
-            say(f"That is no answer: {unfit}.", err=True)
+            say(f"Invalid answer: {unfit}.", err=True)
     raise _NotSent
 
 
@@ -187,15 +187,15 @@ def _prompt(field: dict[str, Any], *, has_suggestion: bool, is_required: bool) -
     else:
         wanted = "yes or no" if field["type"] == "boolean" else "Your answer"
     if has_suggestion:
-        return f"{wanted} (Enter takes what it suggests): "
-    return f"{wanted}: " if is_required else f"{wanted} (Enter leaves it out): "
+        return f"{wanted} (Enter for the suggestion): "
+    return f"{wanted}: " if is_required else f"{wanted} (Enter to skip): "
 
 
 def _understood(key: str, field: dict[str, Any], text: str) -> Any:
     """Parse a line for a field; raises `_Unfit`."""
     value = _READERS[field["type"]](field, text)
     if not _fits(key, field, value):
-        raise _Unfit(f"it wants {', '.join(_kind(field))}")
+        raise _Unfit(f"expected: {', '.join(_kind(field))}")
     return value
 
 
@@ -206,7 +206,7 @@ def _text(field: dict[str, Any], text: str) -> str:
 
 def _number(_: dict[str, Any], text: str) -> int | float:
     if not _NUMBER.fullmatch(text):
-        raise _Unfit("it wants a number, such as 7 or 7.5")
+        raise _Unfit("enter a number, such as 7 or 7.5")
     return float(text) if "." in text else int(text)
 
 
@@ -214,7 +214,7 @@ def _truth(_: dict[str, Any], text: str) -> bool:
     try:
         return _TRUTHS[text.casefold()]
     except KeyError:
-        raise _Unfit("it wants yes or no") from None
+        raise _Unfit("answer yes or no") from None
 
 
 def _several(field: dict[str, Any], text: str) -> list[str]:
@@ -225,7 +225,7 @@ def _several(field: dict[str, Any], text: str) -> list[str]:
 def _chosen(choices: list[Choice], text: str) -> str:
     """A choice by number: titles come from the server, and two may look the same."""
     if not re.fullmatch(r"\d{1,3}", text, re.ASCII) or not 1 <= int(text) <= len(choices):
-        raise _Unfit(f"it wants a number from 1 to {len(choices)}")
+        raise _Unfit(f"enter a number from 1 to {len(choices)}")
     return choices[int(text) - 1].value
 
 

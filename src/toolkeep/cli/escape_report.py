@@ -114,14 +114,14 @@ def print_attack(found: Attacked) -> None:
         _print_level(found, level)
     absent = {v.attempt: v.reason for v in found.verdicts if v.outcome is Outcome.NOT_SHOWN}
     if absent:
-        say("", "Not shown here: these do nothing without the sandbox either")
+        say("", "Inconclusive: these fail without the sandbox too")
         for attempt, reason in absent.items():
             say(f"      {attempt}: {reason}")
 
 
 def _print_level(found: Attacked, level: Isolation) -> None:
     if level not in found.levels:
-        say(f" {level}: not available here, so that it was not attacked", label="  ✗", color="red")
+        say(f" {level}: not available here, so not attacked", label="  ✗", color="red")
         return
     is_good = not any(verdict.is_failure for verdict in found.verdicts if verdict.level is level)
     say(f" {level}", label="  ✓" if is_good else "  ✗", color="green" if is_good else "red")

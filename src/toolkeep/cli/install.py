@@ -6,7 +6,9 @@
 import difflib
 import json
 import os
+import shutil
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ import click
 
 from toolkeep.cli.json_text import with_member, without_member
 from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done, warn
+from toolkeep.cli.toml_text import with_table, without_table
 from toolkeep.errors import FileUnreadable
 from toolkeep.host.files import check_inside, is_there
 from toolkeep.limits import CONFIG_FILE_BYTES
@@ -23,16 +26,20 @@ from toolkeep.limits import CONFIG_FILE_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpClient:
-    """An MCP client: its configuration file, and the key of its servers."""
+    """An MCP client: its configuration file, and the form of an entry."""
 
     title: str
     path: Callable[[Path], Path]
     """Its file, from the folder of the project."""
     key: str = "mcpServers"
-    has_type: bool = False
-    """Whether an entry says that it is a program to start."""
-    is_of_project: bool = True
-    """Whether its file lies in the project, where a clone or a tool may have put a link in its place."""
+    type: str = ""
+    """The `type` of an entry, which says that it is a program to start."""
+    folder: str = ""
+    """How its file names the folder of the project. Such a file lies in the project and may be committed;
+    a clone or a tool may have put a link in its place."""
+    has_one_list: bool = False
+    """Whether program and arguments are one list, and variables are called `environment`."""
+    is_toml: bool = False
 
 
 def _in_project(*parts: str) -> Callable[[Path], Path]:
@@ -48,43 +55,68 @@ def _claude_desktop(_: Path) -> Path:
     return Path.home() / folder / "Claude" / "claude_desktop_config.json"
 
 
+def _opencode(project: Path) -> Path:
+    """Its file may have comments and is then called .jsonc; of both, the one that is there."""
+    plain, commented = project / "opencode.json", project / "opencode.jsonc"
+    return commented if is_there(commented) and not is_there(plain) else plain
+
+
 CLIENTS = {
-    "claude": McpClient(title="Claude Code", path=_in_project(".mcp.json"), has_type=True),
-    "claude-desktop": McpClient(title="Claude Desktop", path=_claude_desktop, is_of_project=False),
-    "cursor": McpClient(title="Cursor", path=_in_project(".cursor", "mcp.json")),
-    "gemini": McpClient(title="Gemini CLI", path=_in_project(".gemini", "settings.json")),
+    "claude": McpClient(
+        title="Claude Code",
+        path=_in_project(".mcp.json"),
+        type="stdio",
+        folder="${CLAUDE_PROJECT_DIR:-.}",
+    ),
+    "claude-desktop": McpClient(title="Claude Desktop", path=_claude_desktop),
+    "codex": McpClient(
+        title="Codex",
+        path=_in_project(".codex", "config.toml"),
+        key="mcp_servers",
+        folder=".",
+        is_toml=True,
+    ),
+    "cursor": McpClient(title="Cursor", path=_in_project(".cursor", "mcp.json"), folder="${workspaceFolder}"),
+    "gemini": McpClient(title="Gemini CLI", path=_in_project(".gemini", "settings.json"), folder="."),
+    "opencode": McpClient(
+        title="opencode", path=_opencode, key="mcp", type="local", folder=".", has_one_list=True
+    ),
     "vscode": McpClient(
-        title="VS Code", path=_in_project(".vscode", "mcp.json"), key="servers", has_type=True
+        title="VS Code",
+        path=_in_project(".vscode", "mcp.json"),
+        key="servers",
+        type="stdio",
+        folder="${workspaceFolder}",
     ),
-    "windsurf": McpClient(
-        title="Windsurf",
-        path=_in_home(".codeium", "windsurf", "mcp_config.json"),
-        is_of_project=False,
-    ),
+    "windsurf": McpClient(title="Windsurf", path=_in_home(".codeium", "windsurf", "mcp_config.json")),
 }
 
 
 def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
     if not (name.strip() and name.isprintable()):
-        raise click.BadParameter("is no name that a person could read")
+        raise click.BadParameter("must be readable: no control characters, not empty")
     return name
 
 
 @click.command("install")
 @click.argument("client", metavar="CLIENT", type=click.Choice(sorted(CLIENTS)))
 @click.option(
-    "--name", default="toolkeep", show_default=True, callback=_readable, help="What the client calls it."
+    "--name",
+    default="toolkeep",
+    show_default=True,
+    callback=_readable,
+    help="Name of the entry in the client.",
 )
 @click.option(
     "--agent",
     default="mcp-local",
     show_default=True,
     callback=_readable,
-    help="Whose calls the client's are.",
+    help="The agent that the client's calls are made as.",
 )
-@click.option("--find-tools", is_flag=True, help="List two tools that find and call all the others.")
-@click.option("--remove", is_flag=True, help="Take the entry out again.")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--find-tools", is_flag=True, help="Offer two tools that find and call all others.")
+@click.option("--remove", is_flag=True, help="Remove the entry.")
+@click.option("--dry-run", is_flag=True, help="Show the change, write nothing.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
 @common
@@ -100,11 +132,12 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Let the MCP client CLIENT start the keep of this project, or --remove it from there.
+    """Add the keep of this project to the configuration of an MCP CLIENT, or --remove it.
 
-    CLIENT is claude (Claude Code), claude-desktop, cursor, gemini, vscode or windsurf. Shows what changes in
-    its configuration, and asks before it is written. Everything else in that file stays, to the letter. Exit
-    status 0 if the client is set up, or with --dry-run, if it can be.
+    CLIENT is claude (Claude Code), claude-desktop, codex, cursor, gemini, opencode, vscode or windsurf. Shows
+    the change and asks before writing; the rest of the file stays as it is. A file in the project names the
+    project by a relative path, so that you can commit it. TOOLKEEP_HOME is carried over if it is set. Exit
+    status 0 if the client is configured, or with --dry-run, if it can be.
     """
     from toolkeep.keep.open import project_folder
 
@@ -112,15 +145,15 @@ def command(
     which = CLIENTS[client]
     named = which.path(root)
     path = Path(os.path.realpath(named))  # the target is rewritten, and the link stays
-    if which.is_of_project:
+    if which.folder:
         _check_link(root, named, path, is_agreed_unseen=yes or as_json)
     before = _read(path)
     if remove:
         after = _without_entry(before, path, which, name)
-        done, next_step = f"{which.title} has no '{name}'", "to let go of it"
+        done, next_step = f"{which.title} has no entry '{name}'", "to stop using it"
     else:
         after = _with_entry(before, path, which, name, _entry(which, root, agent, find_tools=find_tools))
-        done, next_step = f"{which.title} is set up already", "to see the tools"
+        done, next_step = f"{which.title} is already configured", "to use the tools"
     shown = {"path": str(path), "before": before, "after": after}
     if as_json and (before == after or dry_run or not yes):
         print_json({**shown, "written": False})
@@ -161,13 +194,34 @@ def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> di
     try:
         str(root).encode()
     except UnicodeEncodeError as error:
-        reason = "is a folder that JSON has no words for: its name is not UTF-8; rename it"
+        reason = "has a name that is not UTF-8, which the file cannot hold; rename the folder"
         raise FileUnreadable(str(root), reason) from error
+    words = [*_program(client, root), "mcp", "--project", client.folder or str(root), "--agent", agent]
+    words += ["--find-tools"] if find_tools else []
+    kind = {"type": client.type} if client.type else {}
+    home = os.environ.get("TOOLKEEP_HOME")
+    variables = {"TOOLKEEP_HOME": str(Path(home).absolute())} if home else {}
+    if client.has_one_list:
+        return {**kind, "command": words, "enabled": True, **({"environment": variables} if home else {})}
+    return {**kind, "command": words[0], "args": words[1:], **({"env": variables} if home else {})}
+
+
+def _program(client: McpClient, root: Path) -> list[str]:
+    """What starts toolkeep: in a file of the project by a path in it or a name, if there is one."""
     # Clients start it in the project folder: without -P, Python would import a `click.py` from there.
-    arguments = ["-P", "-m", "toolkeep", "mcp", "--project", str(root), "--agent", agent]
-    arguments += ["--find-tools"] if find_tools else []
-    entry: dict[str, Any] = {"command": sys.executable, "args": arguments}
-    return {"type": "stdio", **entry} if client.has_type else entry
+    module = ["-P", "-m", "toolkeep"]
+    if client.folder:
+        python = Path(sys.executable)
+        if python.is_relative_to(root):
+            return [f"{client.folder}/{python.relative_to(root)}", *module]
+        command = shutil.which("toolkeep")
+        if command and Path(os.path.realpath(command)).parent == python.parent:
+            return ["toolkeep"]
+        warn(
+            f"{python} is a path of this machine: install toolkeep into a .venv of the project, or globally,"
+        )
+        warn("before you commit the file")
+    return [sys.executable, *module]
 
 
 def _read(path: Path) -> str:
@@ -187,12 +241,21 @@ def _read(path: Path) -> str:
 
 def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: dict[str, Any]) -> str:
     """The file with the entry."""
-    by_hand = f"add this to it by hand:\n{json.dumps({client.key: {name: entry}}, indent=2)}"
+    if client.is_toml:
+        alone = with_table("", (client.key, name), entry)
+    else:
+        alone = json.dumps({client.key: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+    by_hand = f"add this to it by hand:\n{alone}"
     if _servers(before, path, client, by_hand).get(name) == entry:
         return before
     if not before.strip():
-        return json.dumps({client.key: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
-    return with_member(before, (client.key, name), entry)
+        return alone
+    if not client.is_toml:
+        return with_member(before, (client.key, name), entry)
+    try:
+        return with_table(before, (client.key, name), entry)
+    except ValueError as error:
+        raise FileUnreadable(str(path), f"cannot be edited in place; {by_hand}") from error
 
 
 def _say_same_user(client: McpClient) -> None:
@@ -201,16 +264,16 @@ def _say_same_user(client: McpClient) -> None:
         f"  If {client.title} also runs commands as your user, its agent can do what you can: approve",
         err=True,
     )
-    say("  calls, make tokens, change what the keep remembers. Keep them apart: docs/threats.md", err=True)
+    say("  calls, make tokens, change the state of the keep. To separate them, see docs/threats.md", err=True)
 
 
 def _say_if_taken(before: str, path: Path, client: McpClient, name: str, root: Path) -> None:
     """Warn that the name belongs to another project's keep or another server, whose entry is replaced."""
     held = _servers(before, path, client, "").get(name)
-    arguments = held.get("args") if isinstance(held, dict) else None
-    if held and not (isinstance(arguments, list) and str(root) in arguments):
-        text = f" '{name}' is the entry of another project or server there, which goes; --name keeps both"
-        say(text, label="!", color="yellow", err=True)
+    given = (held.get("args") or held.get("command")) if isinstance(held, dict) else None
+    words = given if isinstance(given, list) else []
+    if held and not ("mcp" in words and (client.folder or str(root)) in words):
+        warn(f"the entry '{name}' of another project or server will be replaced; --name NAME keeps both")
 
 
 def _without_entry(before: str, path: Path, client: McpClient, name: str) -> str:
@@ -218,20 +281,26 @@ def _without_entry(before: str, path: Path, client: McpClient, name: str) -> str
     by_hand = f"remove {name!r} under {client.key!r} by hand"
     if name not in _servers(before, path, client, by_hand):
         return before
-    return without_member(before, (client.key, name))
+    if not client.is_toml:
+        return without_member(before, (client.key, name))
+    try:
+        return without_table(before, (client.key, name))
+    except ValueError as error:
+        raise FileUnreadable(str(path), f"cannot be edited in place; {by_hand}") from error
 
 
 def _servers(text: str, path: Path, client: McpClient, by_hand: str) -> dict[str, Any]:
     """The servers in a file; raises if it cannot be edited safely."""
+    form = "TOML" if client.is_toml else "plain JSON"
     try:
-        data = _plain(text) if text.strip() else {}
+        data = (tomllib.loads(text) if client.is_toml else _plain(text)) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise FileUnreadable(str(path), f"is no plain JSON; {by_hand}") from error
+        raise FileUnreadable(str(path), f"is not {form}; {by_hand}") from error
     if not isinstance(data, dict):
-        raise FileUnreadable(str(path), f"is no JSON object; {by_hand}")
+        raise FileUnreadable(str(path), f"is not a JSON object; {by_hand}")
     servers = data.get(client.key, {})
     if not isinstance(servers, dict):
-        raise FileUnreadable(str(path), f"has no object under {client.key!r}; {by_hand}")
+        raise FileUnreadable(str(path), f"has something other than an object at {client.key!r}; {by_hand}")
     return servers
 
 
@@ -241,19 +310,19 @@ def _plain(text: str) -> Any:
 
 
 def _no_number(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key appears twice")
     return data
 
 
 def _show(path: Path, before: str, after: str) -> None:
     lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), f"{path} (now)", f"{path} (then)", lineterm=""
+        before.splitlines(), after.splitlines(), f"{path} (before)", f"{path} (after)", lineterm=""
     )
     for line in lines:
         color = {"+": "green", "-": "red"}.get(line[:1])
@@ -266,7 +335,7 @@ def _is_somebody_there() -> bool:
 
 def _agreed() -> bool:
     if not _is_somebody_there():
-        say("", "Agree with --yes; there is nobody to ask here.", err=True)
+        say("", "Without a terminal nothing is written. To write, add --yes.", err=True)
         return False
     return is_agreed("\nWrite this?")
 
@@ -275,7 +344,9 @@ def _write(path: Path, text: str) -> None:
     from toolkeep.storage.atomic_files import write_whole
 
     if os.path.realpath(path) != str(path):  # a tool could swap a folder for a link while the person reads
-        raise FileUnreadable(str(path), "is reached by a link that was not there before; look at it again")
+        raise FileUnreadable(
+            str(path), "is now reached by a link that was not there before; run the command again"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o777 if is_there(path) else 0o600

@@ -12,6 +12,7 @@ from toolkeep.cli.options import common, files, print_json, project, say, say_do
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
 from toolkeep.providers.vendor_registry import PROVIDERS
+from toolkeep.text.display import counted
 
 
 @click.command("lint")
@@ -22,7 +23,7 @@ from toolkeep.providers.vendor_registry import PROVIDERS
     multiple=True,
     metavar="PROVIDER",
     type=click.Choice(PROVIDERS),
-    help="Also say what this model provider cannot be told; may be given several times.",
+    help="Also report what this model provider does not support; repeatable.",
 )
 @files
 @project
@@ -35,9 +36,9 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Advise on a tool by NAME, on the definitions of a FILE in JSON or YAML, or on everything.
+    """Check a tool by NAME, the definitions of a FILE in JSON or YAML, or all tools.
 
-    Problems would refuse the tool; the rest is advice. Exit status 0 if there is nothing to say.
+    Problems prevent registration; the rest is advice. Exit status 0 if there are none.
     """
     reports = [
         _report(name, definition, problems, providers, permissions=_permissions(project))
@@ -46,7 +47,7 @@ def command(
     if as_json:
         print_json(reports)
     elif not reports:
-        say("no definition to advise on")
+        say("no definitions to check")
     else:
         for report in reports:
             _print(report)
@@ -128,7 +129,7 @@ def _for_provider(
         losses = exported_alone(definition, provider).losses
     except DefinitionInvalid as error:
         return error.problems, []
-    mend = "the keep still checks it"
+    mend = "toolkeep still checks it"
     return (), [
         {
             "rule": provider,
@@ -148,9 +149,9 @@ def _without_code(problem: Problem) -> dict[str, str]:
 def _print(report: dict[str, Any]) -> None:
     count = len(report["problems"]) + len(report["findings"])
     if not count:
-        say_done(f"{report['tool']}: nothing to improve")
+        say_done(f"{report['tool']}: no findings")
         return
-    say(f"{report['tool']}: {count} to improve")
+    say(f"{report['tool']}: {counted(count, 'finding')}")
     for problem in report["problems"]:
         text = f" {problem['field']}: {problem['message']}; {problem['mend']}"
         say(text, label=f"  [{problem['code']}]", color="red")

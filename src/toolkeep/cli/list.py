@@ -1,27 +1,17 @@
 """`toolkeep list`: list the tools by category and name."""
 
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.isolation_notice import say_unconfined
-from toolkeep.cli.options import (
-    common,
-    files,
-    is_terminal,
-    print_json,
-    project,
-    say,
-    say_columns,
-    tools_argument,
-)
+from toolkeep.cli.options import common, files, print_json, project, say, tools_argument
+from toolkeep.cli.tables import Column, say_table
 from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
@@ -29,15 +19,18 @@ from toolkeep.keep.keep import Keep
 from toolkeep.registry.tool_provider import FILES
 from toolkeep.text.display import counted, shorten, visible
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
-_HEADS = ("NAME", "VERSION", "CATEGORY", "RISK", "DANGER", "STATE", "DESCRIPTION")
+_COLUMNS = (
+    Column("NAME"),
+    Column("DANGER"),
+    Column("STATE"),
+    Column("DESCRIPTION", narrowest=24, is_optional=True),
+    Column("CATEGORY", is_optional=True),
+    Column("VERSION", is_optional=True),
+    Column("RISK", is_optional=True),
+)
 _DESCRIPTION_CHARS = 60
 """Characters of a description in a row, beside six other columns; `toolkeep show` prints all of it."""
 _MANY = 10_000
-_WIDE_COLUMNS = 100
-_NARROW_COLUMNS = 60
 
 
 def _words(words: Sequence[str]) -> click.Choice[str]:
@@ -48,10 +41,9 @@ def _words(words: Sequence[str]) -> click.Choice[str]:
 @tools_argument
 @click.option("--category", type=_words([word.value for word in Category]), help="Only this category.")
 @click.option("--danger", type=_words([word.value for word in Danger]), help="Only this danger.")
-@click.option("--source", type=_words(get_args(SourceKind)), help="Only tools that come from there.")
+@click.option("--source", type=_words(get_args(SourceKind)), help="Only tools from this kind of source.")
 @click.option("--state", type=_words([word.value for word in ToolState]), help="Only tools in this state.")
-@click.option("--search", metavar="TEXT", help="Only tools that fit these words, the best first.")
-@click.option("--plain/--table", "is_plain", default=None, help="Columns, or a table (on a terminal).")
+@click.option("--search", metavar="TEXT", help="Only tools that match these words, best match first.")
 @click.option("--tools", "added", multiple=True, metavar="FILE", help="List the tools of this file too.")
 @files
 @project
@@ -61,7 +53,6 @@ def command(
     tools: tuple[str, ...],
     added: tuple[str, ...],
     search: str | None,
-    is_plain: bool | None,
     files: tuple[Path, ...],
     project: Path | None,
     as_json: bool,
@@ -78,18 +69,13 @@ def command(
     if as_json:
         print_json([{**_data(tool), "unconfined": keep.may_run_unconfined(tool)} for tool in shown])
         return
-    rows = [_row(tool) for tool in shown]
-    is_narrow = shutil.get_terminal_size().columns < _NARROW_COLUMNS
-    if is_plain or (is_plain is None and (is_narrow or not is_terminal(sys.stdout))):
-        say_columns([_HEADS, *rows])
-    else:
-        _print_table(rows)
+    say_table(_COLUMNS, [_row(tool) for tool in shown])
     say("", _summary(keep, shown))
     say_unconfined(keep, shown)
     for tool in shown:
         if tool.is_undeclared:
             line = declaration(tool.definition, tool.runner)
-            say(f"{tool.name} declares no side effects, so each call is asked about; add {line}")
+            say(f"{tool.name} declares no side effects, so every call needs approval. Declare them: {line}")
 
 
 def _fits(tool: RegisteredTool, filters: dict[str, str | None]) -> bool:
@@ -119,12 +105,12 @@ def _row(tool: RegisteredTool) -> tuple[str, ...]:
     definition = tool.definition
     return (
         definition.name,
-        definition.version,
-        definition.category.value,
-        definition.category.risk,
         definition.danger_level.value,
         tool.state.value,
         shorten(visible(definition.description.split("\n")[0]), _DESCRIPTION_CHARS),
+        definition.category.value,
+        definition.version,
+        definition.category.risk,
     )
 
 
@@ -140,39 +126,3 @@ def _summary(keep: Keep, shown: Sequence[RegisteredTool]) -> str:
         details.insert(0, f"{len(shown)} shown")
     total = f"Total: {counted(len(tools), 'tool')}"
     return f"{total} ({', '.join(details)})" if details else total
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    left_out = {"VERSION", "RISK", "DANGER"} if console.width < _WIDE_COLUMNS else set()
-    shown = [column for column, head in enumerate(_HEADS) if head not in left_out]
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for column in shown:
-        head = _HEADS[column]
-        table.add_column(_cell(head, head), overflow="fold", no_wrap=head != "DESCRIPTION")
-    for row in rows:
-        table.add_row(*(_cell(row[column], _HEADS[column]) for column in shown))
-    console.print(table)
-
-
-def _cell(text: str, head: str) -> "Text":
-    """A table cell; descriptions are truncated to keep one line for each tool."""
-    from rich.text import Text
-
-    cell = Text(text, style=_STYLES.get(text, ""))
-    if head == "DESCRIPTION":
-        cell.no_wrap, cell.overflow = True, "ellipsis"
-    return cell
-
-
-_STYLES: dict[str, str] = {
-    ToolState.DISABLED.value: "dim",
-    ToolState.QUARANTINED.value: "yellow",
-    Danger.MEDIUM.value: "yellow",
-    Danger.HIGH.value: "red",
-    Danger.CRITICAL.value: "bold red",
-}

@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 
 
 @click.command("lock")
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 where upstreams offer something else.")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if upstreams offer something else.")
 @click.option(
-    "--ask", is_flag=True, help="With --check, ask MCP servers for their tools instead of reading files."
+    "--ask", is_flag=True, help="With --check: ask MCP servers for their tools instead of reading files."
 )
 @project
 @common
 def command(*, check: bool, ask: bool, project: Path | None, as_json: bool) -> None:
-    """Write toolkeep.lock: every upstream of the project and every definition that was accepted of it.
+    """Write toolkeep.lock: the project's upstreams and their accepted definitions.
 
-    With --check, compare the file with the documents and lists beside the configuration; for CI. It needs no
-    acceptance, accepts nothing, starts nothing and asks nobody. With --ask too, MCP servers are started or
-    asked as the configuration says, which must have been accepted here.
+    With --check, for CI, compare the file with the documents and lists beside the configuration. It needs no
+    acceptance, accepts nothing, starts nothing and connects to nothing. With --ask too, it starts or contacts
+    the configured MCP servers, so the configuration must have been accepted here.
     """
     if ask and not check:
-        raise click.UsageError("--ask goes with --check")
+        raise click.UsageError("--ask needs --check.")
     root = project_folder(project)
     offered, identities = _offered(root, asks=ask)
     if not identities:
         hint = "add one: `toolkeep add mcp` or `toolkeep add openapi`"
-        raise ImportRefused(visible(str(root)), "its configuration names no upstream", hint=hint)
+        raise ImportRefused(visible(str(root)), "its configuration has no upstream", hint=hint)
     if check:
         _check(root, offered, as_json=as_json)
     else:
@@ -62,7 +62,7 @@ def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
     """What the upstreams of the project offer now."""
     found = offered_by_project(root)
     if asks:
-        check_accepted(found.settings, "says what would be started and asked")
+        check_accepted(found.settings, "would start or contact servers")
         found = offered_by_project(root, _listings(root, found.settings))
     for skipped in found.keep.start_up.skipped:
         if not skipped.tool and skipped.provider.startswith("upstream:"):
@@ -87,7 +87,7 @@ def _listings(root: Path, settings: Settings) -> "dict[str, PinnedTools]":
 def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
     lock = read_lock_file(root)
     if lock is None:
-        raise LockInvalid(str(root / LOCK_FILE), 0, "there is none", hint="write one: toolkeep lock")
+        raise LockInvalid(str(root / LOCK_FILE), 0, "the file does not exist", hint="write it: toolkeep lock")
     found = differences(lock, offered)
     if as_json:
         print_json({"success": not found, "differences": [one.to_dict() for one in found]})
@@ -97,12 +97,12 @@ def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
                 say(line)
         say_failed(f"{len(found)} differences from {LOCK_FILE}", err=True)
     else:
-        say_done(f"{LOCK_FILE} agrees: {counted(len(offered.tools), 'tool')} offered")
+        say_done(f"{LOCK_FILE} matches: {counted(len(offered.tools), 'tool')} offered")
     sys.exit(1 if found else 0)
 
 
 def _write(root: Path, offered: Lock, *, as_json: bool) -> None:
-    check_accepted(read_configuration(root, open_state(root)), "what was accepted is written into the lock")
+    check_accepted(read_configuration(root, open_state(root)), "the lock holds what you accepted")
     open_keep(project=root).close()  # pins new definitions (trust on first use)
     state = open_state(root)
     pins = [] if state is None else [pin for pin in state.pins() if pin.key in offered.tools]
@@ -114,4 +114,4 @@ def _write(root: Path, offered: Lock, *, as_json: bool) -> None:
         return
     say_done(f"wrote {counted(len(lock.tools), 'tool')} to {visible(str(path))}")
     for name in waiting:
-        say(f"  '{visible(name)}' waits to be accepted: toolkeep accept {visible(name)}", err=True)
+        say(f"  '{visible(name)}' needs acceptance: toolkeep accept {visible(name)}", err=True)

@@ -10,32 +10,34 @@ from typing import Any
 import click
 
 COMMANDS = {
-    "accept": "Accept a project's configuration, or a tool that changed.",
+    "accept": "Accept a project's configuration, or a changed tool.",
     "add": "Import the tools of an MCP server or an HTTP API.",
-    "approve": "Answer calls that wait for a person.",
-    "audit": "Look into the log of calls, check it, prove from it.",
-    "backup": "Back up what the keep remembers, and restore it.",
-    "call": "Call a tool, guarded and recorded.",
-    "completion": "Print the completion script for a shell.",
+    "approvals": "List waiting calls and approval rules.",
+    "approve": "Approve a waiting call.",
+    "audit": "Read, verify and export the audit log.",
+    "backup": "Back up and restore the state of a keep.",
+    "call": "Call a tool.",
+    "completion": "Print a shell completion script.",
     "demo": "Serve a demo keep: its page, with calls to approve.",
-    "disable": "Keep tools from answering.",
-    "doctor": "Say what isolation this machine can give.",
-    "enable": "Let tools answer again.",
+    "deny": "Deny a waiting call.",
+    "disable": "Disable tools.",
+    "doctor": "Check which isolation this machine supports.",
+    "enable": "Enable tools again.",
     "init": "Write a commented .agent/config.yml.",
-    "install": "Let an MCP client use the keep: write its configuration.",
-    "lint": "Advise on definitions without registering them.",
+    "install": "Add the keep to an MCP client's configuration.",
+    "lint": "Check definitions for problems and improvements.",
     "list": "List the tools.",
-    "lock": "Write toolkeep.lock, or check it against what upstreams offer.",
+    "lock": "Write or check toolkeep.lock.",
     "mcp": "Serve the tools to an MCP client.",
-    "new": "Write a tool with its tests.",
-    "policy": "Check policies, explain decisions, replay them.",
-    "remove": "Remove an upstream and what is remembered of it.",
-    "serve": "Serve the tools over HTTP.",
+    "new": "Create a tool with its tests.",
+    "policy": "Check, explain and replay policy decisions.",
+    "remove": "Remove an upstream and its state.",
+    "serve": "Serve the tools over HTTP, with a web page.",
     "show": "Show a tool: description, parameters, schema.",
     "sign-in": "Sign in to an upstream MCP server.",
-    "store": "Look after the database of custom definitions.",
-    "token": "Make and revoke tokens for use over the network.",
-    "validate": "Check a call's arguments without running it.",
+    "store": "Inspect and migrate the definition database.",
+    "token": "Create and revoke API tokens.",
+    "validate": "Check the arguments of a call without running it.",
 }
 
 
@@ -116,9 +118,9 @@ def _version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
 )
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Keeps an LLM agent's tools.
+    """Runs the tools of LLM agents: checked, permitted, approved, sandboxed, recorded.
 
-    Exit status: 0 done, 1 refused or failed, 2 wrong usage.
+    Exit status: 0 success, 1 refused or failed, 2 usage error.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

@@ -24,23 +24,21 @@ INBOX_WAIT_S = 50.0
 
 @click.command("mcp")
 @tools_argument
-@click.option("--agent", default="mcp-local", show_default=True, help="Whose calls they are.")
+@click.option("--agent", default="mcp-local", show_default=True, help="The agent that calls are made as.")
 @click.option(
     "--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve over HTTP instead."
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="With --http: an address of this machine."
+    "--host", default="127.0.0.1", show_default=True, help="With --http: the loopback address to listen on."
 )
-@click.option("--find-tools", is_flag=True, help="List two tools that find and call all the others.")
-@click.option(
-    "--client-answers", is_flag=True, help="Let the client say whether calls of up to medium danger are made."
-)
+@click.option("--find-tools", is_flag=True, help="Offer two tools that find and call all others.")
+@click.option("--client-answers", is_flag=True, help="Let the client approve calls of up to medium danger.")
 @click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(0, 86_400),
     metavar="SECONDS",
-    help="How long a call waits for `toolkeep approve`.  [default: as configured, or 50]",
+    help="How long a call waits for approval.  [default: as configured, or 50]",
 )
 @files
 @project

@@ -163,16 +163,16 @@ def _is_taken(name: str) -> bool:
 
 @click.command("new")
 @click.argument("name")
-@click.option("--class", "is_class", is_flag=True, help="An agent-tool class instead of a function.")
+@click.option("--class", "is_class", is_flag=True, help="Create an agent-tool class instead of a function.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Where to write, by default the working folder.",
+    help="Folder to write to; the working folder by default.",
 )
 @common
 def command(name: str, folder: Path, *, is_class: bool, as_json: bool) -> None:
-    """Write a tool NAME.py and its tests test_NAME.py, which pass at once.
+    """Create a tool NAME.py and its tests test_NAME.py, which pass.
 
     Nothing that exists is overwritten. In a project, on a terminal, the file is added to `tools` of
     .agent/config.yml, so that `toolkeep call NAME` finds it.

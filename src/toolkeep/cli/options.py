@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -30,7 +30,7 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
         type=click.Choice(LOG_LEVELS),
         default="off",
         show_default=True,
-        help="Logs on stderr.",
+        help="Log to stderr from this level.",
     )
     @functools.wraps(command)
     def wrapped(*args: Any, log_level: str, **kwargs: Any) -> R:
@@ -54,7 +54,7 @@ project = click.option(
     "--project",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Folder of the project, by default the nearest one with .agent/config.yml.",
+    help="Project folder; by default the nearest one with .agent/config.yml.",
 )
 
 files = click.option(
@@ -64,7 +64,7 @@ files = click.option(
     multiple=True,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Definitions in JSON or YAML; may be given several times.",
+    help="File of definitions in JSON or YAML; repeatable.",
 )
 
 tools_option = click.option(
@@ -163,14 +163,6 @@ def warn(text: str, *more: str, err: bool = True) -> None:
     say(f" {text}", *more, label="!", color="yellow", err=err)
 
 
-def say_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Print a table."""
-    rows = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
 def print_json(data: Any) -> None:
     """Print JSON on stdout."""
     import json
@@ -189,7 +181,9 @@ def write_new(path: Path, text: str) -> None:
         # Exclusive creation: neither an existing file nor a planted link is ever overwritten.
         file = path.open("x", encoding="utf-8")
     except FileExistsError as error:
-        raise FileUnreadable(str(path), "exists already; choose another, or move it away") from error
+        raise FileUnreadable(
+            str(path), "exists already; choose another name, or move the file away"
+        ) from error
     except OSError as error:
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error
     try:

@@ -117,7 +117,7 @@ def _source(path: PolicyPath) -> PolicySource:
     try:
         return PolicySource(name=str(file), text=raw.decode())
     except UnicodeDecodeError as error:
-        raise FileUnreadable(str(file), "is no UTF-8") from error
+        raise FileUnreadable(str(file), "is not UTF-8") from error
 
 
 class Report(NamedTuple):
@@ -179,12 +179,12 @@ def _notes(policies: tuple[Policy, ...], world: ProjectContext) -> Iterator[Poli
     for policy in policies:
         about = [tool for tool in tools if _admits(policy, tool.definition)]
         if not about:
-            yield policy.problem("is about no tool that there is now", "leave it, if one is to come")
+            yield policy.problem("matches no tool that exists now", "keep it if the tool will be added")
         yield from comparison_notes(policy, about)
         if policy.is_silent and not any(other.asks for other in policies):
             yield policy.problem(
-                "is @silent, and no policy asks, so that it spares nothing",
-                "take @silent away, or annotate the policy that should ask with @ask",
+                "is @silent, but no policy asks, so it has no effect",
+                "remove @silent, or annotate the policy that should ask with @ask",
             )
     if policies and not any(policy.effect == "permit" and policy.applies_to(CALL) for policy in policies):
         yield PolicyProblem(
@@ -216,11 +216,11 @@ def _print(report: Report) -> None:
     if report.problems:
         say("", f"{counted(len(report.problems), 'problem')}")
     elif not report.texts.sources:
-        say_done("no policies: what agents hold decides alone")
+        say_done("no policies: only grants decide")
     else:
         policies = counted(len(report.policies), "policy", "policies")
         numbers = f"{policies}, {counted(len(report.texts.examples), 'example')}"
-        say_done(f"{numbers}: all right")
+        say_done(f"{numbers}: no problems")
 
 
 def print_problems(problems: tuple[PolicyProblem, ...]) -> None:

@@ -34,8 +34,8 @@ class Answer(NamedTuple):
 @click.command("explain")
 @click.argument("name", shell_complete=complete_name)
 @arguments
-@click.option("--agent", default="operator", show_default=True, help="Who would make the call.")
-@click.option("--session", default="", help="In which session.")
+@click.option("--agent", default="operator", show_default=True, help="The agent that would make the call.")
+@click.option("--session", default="", help="The session of the call.")
 @files
 @project
 @common
@@ -49,7 +49,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Say whether a call of NAME with ARGUMENTS, as of `toolkeep call`, would be allowed.
+    """Explain whether a call of NAME with ARGUMENTS (as of `toolkeep call`) would be allowed.
 
     Shows what it would touch, what each policy says, whether a person would be asked, and what would have to
     change. Nothing is run, recorded or asked. Exit status 0 if policy allows the call.
@@ -157,18 +157,18 @@ def _print(answer: Answer) -> None:
         say_done(f"{answer.agent} may make this call of {answer.tool}")
         say(f"  permitted by {', '.join(outcome.decision.policies)}")
     if explained.touches:
-        say("", "It would touch:")
+        say("", "It would access:")
         for touch in explained.touches:
             say(f"  {_touch_line(touch)}")
             for held in touch.held_down:
                 say(f"    but read-only inside: {visible(held)}")
     if explained.policies:
-        say("", "What the policies say of it, each by itself:")
+        say("", "Policies, each on its own:")
         for policy in explained.policies:
             say(f"  {_policy_line(policy)}")
     _print_asking(answer)
     if explained.changes:
-        say("", "What would have to change:")
+        say("", "To allow it:")
         for change in explained.changes:
             say(f"  - {change}")
     if explained.line:
@@ -178,14 +178,14 @@ def _print(answer: Answer) -> None:
 def _print_asking(answer: Answer) -> None:
     asked = answer.asking
     if spared := answer.explanation.spared_by:
-        say("", f"The question of policies that ask is spared by {', '.join(spared)}")
+        say("", f"Approval that policies require is waived by {', '.join(spared)}")
     if asked.why:
         twice = ", twice" if asked.acts > 1 else ""
-        say("", f"A person would be asked{twice}: {'; '.join(asked.why)}")
+        say("", f"Approval would be required{twice}: {'; '.join(asked.why)}")
     elif asked.earlier:
-        say("", f"Nobody would be asked: {asked.earlier}")
+        say("", f"No approval required: {asked.earlier}")
     elif answer.explanation.is_allowed:
-        say("", "Nobody would be asked")
+        say("", "No approval required")
 
 
 def _touch_line(touch: Touch) -> str:
@@ -209,5 +209,5 @@ def _policy_line(policy: PolicyResult) -> str:
 
 def _asking_words(policy: PolicyResult) -> str:
     if policy.asks:
-        return ", and wants a person to be asked"
-    return ", and spares the question of policies that ask" if policy.is_silent else ""
+        return ", and requires approval"
+    return ", and waives approval that policies require" if policy.is_silent else ""

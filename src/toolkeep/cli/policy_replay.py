@@ -14,6 +14,7 @@ from toolkeep.audit.errors import BodyUnavailable
 from toolkeep.cli.audit import log_of, state_of
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.cli.policy_check import given, inspect, print_problems, read_texts
+from toolkeep.cli.progress import progress
 from toolkeep.cli.project_context import ProjectContext
 from toolkeep.policy.decision_replay import Difference, Replayed, Replayer, recorded_decisions
 from toolkeep.policy.policy_set import PolicyProblem
@@ -35,7 +36,7 @@ from toolkeep.storage.sqlite.bodies_db import Bodies
 def command(
     policies: tuple[Path, ...], limit: int, files: tuple[Path, ...], project: Path | None, *, as_json: bool
 ) -> None:
-    """Judge the recorded calls by the policies of FILES, in place of those in force when they were made.
+    """Evaluate recorded calls with the policies of FILES instead of those in force when they were made.
 
     Shows each call that would be decided differently, by which policies before and by which now. Nothing is
     run or recorded. Exit status 0 if every call that can be judged would be decided as it was.
@@ -58,7 +59,8 @@ def command(
             check=world.check,
             holder=world.holder,
         )
-        replayed = replayer.replay(calls[-limit:])
+        with progress("Evaluating recorded calls"):
+            replayed = replayer.replay(calls[-limit:])
     finally:
         bodies.close()
         world.keep.close()
@@ -105,12 +107,12 @@ def _print(replayed: Replayed, total: int) -> None:
     if replayed.differences:
         say("", f"{len(replayed.differences)} of {judged} calls would be decided differently")
     else:
-        say_done(f"all {judged} calls that can be judged would be decided as they were")
+        say_done(f"all {judged} calls that can be evaluated would be decided as before")
     for reason, number in sorted(replayed.unjudged.items()):
-        say(f"  {number} not judged: {reason}")
+        say(f"  {number} not evaluated: {reason}")
     looked_at = judged + sum(replayed.unjudged.values())
     if looked_at < total:
-        say(f"  {total - looked_at} older calls not looked at; see --limit")
+        say(f"  {total - looked_at} older calls not evaluated; raise --limit")
 
 
 def _lines(difference: Difference) -> list[str]:

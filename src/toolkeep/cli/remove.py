@@ -59,14 +59,16 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
         """What is removed besides the entry, as text."""
         count = counted(len(self.tools), "tool")
         words = [visible(str(self.listing))] if self.listing else []
-        words += [f"what was accepted of {count}: {visible(', '.join(self.tools))}"] if self.tools else []
+        words += (
+            [f"the accepted definitions of {count}: {visible(', '.join(self.tools))}"] if self.tools else []
+        )
         words += [f"its lines of {LOCK_FILE}"] if self.lock is not None else []
         return [*words, "the tokens of your sign-in"] if self.is_signed_in else words
 
 
 @click.command("remove")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Remove it without being asked.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
 @project
 @common
 def command(name: str, *, yes: bool, project: Path | None, as_json: bool) -> None:
@@ -89,9 +91,9 @@ def command(name: str, *, yes: bool, project: Path | None, as_json: bool) -> Non
         return
     say_done(f"removed '{visible(name)}'")
     if removal.is_signed_in:
-        say("  Its server was not told: end the sign-in there too, if it lasts.")
+        say("  The server was not told. Revoke the access there too.")
     if any(not file.counts for file in read_configuration(root, state).files):
-        say("  The rest of the file counts once it is accepted: toolkeep accept")
+        say("  Accept the rest of the file to keep it in effect: toolkeep accept")
 
 
 def _planned(root: Path, name: str, state: KeepState | None) -> Removal:
@@ -101,7 +103,9 @@ def _planned(root: Path, name: str, state: KeepState | None) -> Removal:
     upstreams = _upstreams(document)
     if name not in upstreams and name in read_configuration(root, state).upstreams:
         raise ImportRefused(
-            f"'{visible(name)}'", "is an upstream of your own file", hint="take it out of ~/.agent/config.yml"
+            f"'{visible(name)}'",
+            "is an upstream of your user configuration",
+            hint="remove it from ~/.agent/config.yml",
         )
     plan = Removal(
         name=name,
@@ -117,8 +121,8 @@ def _planned(root: Path, name: str, state: KeepState | None) -> Removal:
     plan = msgspec.structs.replace(plan, tools=tuple(pinned), lock=_unlocked(root, plan.origins))
     if plan.is_empty:
         known = ", ".join(map(visible, upstreams))
-        hint = f"it has these: {known}" if known else "it has none"
-        raise ImportRefused(f"'{visible(name)}'", "is no upstream of this project", hint=hint)
+        hint = f"its upstreams: {known}" if known else "it has no upstreams"
+        raise ImportRefused(f"'{visible(name)}'", "is not an upstream of this project", hint=hint)
     return plan
 
 
@@ -155,7 +159,7 @@ def _without(text: str, document: Document, name: str) -> str:
     after = "".join(lines)
     if _read(after, document.path) != expected:
         reason = f"'{visible(name)}' is written in a way that cannot be taken out"
-        raise ImportRefused(document.path, reason, hint="take it out by hand, then run this again")
+        raise ImportRefused(document.path, reason, hint="remove it by hand, then run this again")
     return after
 
 
@@ -191,7 +195,7 @@ def _show(removal: Removal) -> None:
     for line in changed_lines(removal.path, removal.before, removal.after):
         say(line)
     if removal.besides:
-        say("", "It goes with:")
+        say("", "Also removed:")
         for words in removal.besides:
             say(f"  - {words}")
 

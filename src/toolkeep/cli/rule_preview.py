@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolkeep.approval.coverage import Constraint, arguments_of, covers
 from toolkeep.approval.question import Question
-from toolkeep.approval.question_text import Line, fit
+from toolkeep.approval.question_text import Line
 from toolkeep.host.files import is_there
+from toolkeep.text.columns import fit
 from toolkeep.text.display import counted
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ def preview_lines(back: RulePreview, *, width: int) -> Iterator[Line]:
     allowed = len(back.allowed)
     calls = f"{counted(back.looked_at, 'recorded call')}"
     yield Line(
-        f"Of {calls} it would have allowed {allowed}" + (", the last of them:" if allowed else "."), "label"
+        f"It would have allowed {allowed} of {calls}" + (", the last of them:" if allowed else "."), "label"
     )
     for call in back.allowed[-_LAST:]:
         yield Line(fit(f"  {call.time}  {call.call}", width), "foreign")
     if back.unkept:
-        yield Line(f"{back.unkept} could not be judged: their arguments were not kept.", "note")
+        yield Line(f"{back.unkept} could not be evaluated: their arguments are not stored.", "note")
     if back.unknown:
-        yield Line(f"{back.unknown} could not be judged: the tool is not known to this command.", "note")
+        yield Line(f"{back.unknown} could not be evaluated: the tool is not available here.", "note")
 
 
 def _recorded(question: Question, folder: Path) -> tuple[int, list[Earlier]]:

@@ -23,29 +23,35 @@ PORT = 8765
 
 @click.command("serve")
 @tools_argument
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="The port; 0 takes a free one.",
+    help="Port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--allow-host",
     "allowed",
     multiple=True,
     metavar="NAME",
-    help="A name by which clients speak to it; may be given several times.",
+    help="A host name that clients may use; repeatable.",
 )
-@click.option("--base-url", default="", help="The address that clients know, where it is another.")
-@click.option("--issuer", "issuers", multiple=True, metavar="URL", help="An OAuth server, for MCP clients.")
+@click.option("--base-url", default="", help="Public address, if it differs.")
+@click.option(
+    "--issuer",
+    "issuers",
+    multiple=True,
+    metavar="URL",
+    help="OAuth authorization server for MCP clients; repeatable.",
+)
 @click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(0, 86_400),
     metavar="SECONDS",
-    help="How long a call waits for a person.  [default: as configured, or 900]",
+    help="How long a call waits for approval.  [default: as configured, or 900]",
 )
 @click.option(
     "--grace",
@@ -54,10 +60,13 @@ PORT = 8765
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long calls may still run at the end.",
+    help="How long running calls may finish at shutdown.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(0), default=0.0, help="Requests a second for each token; 0 is any number."
+    "--rate",
+    type=click.FloatRange(0),
+    default=0.0,
+    help="Requests per second for each token; 0 is unlimited.",
 )
 @click.option(
     "--metrics/--no-metrics", "has_metrics", default=True, show_default=True, help="Serve /metrics."
@@ -87,12 +96,12 @@ def command(
     project: Path | None,
     as_json: bool,
 ) -> None:
-    """Serve the tools over HTTP: a page, an API with its document, MCP, health and metrics.
+    """Serve the tools over HTTP: a page, an API with an OpenAPI document, MCP, health and metrics.
 
     FILE is a Python file or module of @tool functions, which are served too.
 
     With --json the address and the logs are lines of JSON.
-    Every request needs a token: toolkeep token make. Ends on SIGTERM, when the calls in flight have.
+    Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
     """
     _check_installed(has_metrics=has_metrics, has_traces=has_traces)
     import contextlib
@@ -131,7 +140,7 @@ def command(
         keep.follow_store()
         warn_soon()
         if not is_loopback(host):
-            warn(f"{host} can be reached by others, and nothing is encrypted here")
+            warn(f"{host} is reachable from the network, and connections are not encrypted")
         public = base_url.rstrip("/") or address
 
         def say_begun() -> None:
@@ -187,7 +196,7 @@ def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
     if not has_token:
         from toolkeep.cli.served_page import program_name
 
-        say("  Nobody has a token yet. Make the first in another terminal:", err=True)
+        say("  There is no token yet. Create the first in another terminal:", err=True)
         say(f"  {program_name()} token make me --scope admin --agent operator", err=True)
 
 
@@ -198,7 +207,7 @@ def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
     from toolkeep.cli.served_page import program_name, sign_in_link
 
     if is_terminal(sys.stderr):
-        say("  Sign in to the page with this link, once, within five minutes:", err=True)
+        say("  Sign in with this link, which works once, within five minutes:", err=True)
         say(f"  {sign_in_link(public, codes)}", err=True)
     else:
-        say(f"  To sign in to the page, make a link in a terminal: {program_name()} token link", err=True)
+        say(f"  To sign in to the page, create a link: {program_name()} token link", err=True)

@@ -32,9 +32,9 @@ _CONSTRAINTS = (
     "provider",
     metavar="PROVIDER",
     type=click.Choice(PROVIDERS),
-    help="Print the definition as this model provider takes it, and on stderr what it cannot be told.",
+    help="Print the definition for this model provider; what it does not support goes to stderr.",
 )
-@click.option("--strict", is_flag=True, help="With --format, for the provider's strict mode.")
+@click.option("--strict", is_flag=True, help="With --format: for the provider's strict mode.")
 @tools_option
 @files
 @project
@@ -49,7 +49,7 @@ def command(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Show the tool NAME, or NAME@VERSION: what it does, what it takes, and its schema."""
+    """Show the tool NAME, or NAME@VERSION: description, parameters and schema."""
     keep = keep_with(files, project, tools=named_tools(tools, project))
     tool = keep.get(name)
     if provider is not None:
@@ -111,7 +111,7 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
         yield "Side effects: " + ", ".join(effect.value for effect in definition.side_effects)
     elif tool.is_undeclared:
         line = declaration(definition, tool.runner)
-        yield f"Side effects: not declared, so each call is asked about; add {line}"
+        yield f"Side effects: not declared, so every call needs approval. Declare them: {line}"
     if definition.capabilities:
         yield "Capabilities: " + ", ".join(visible(str(held)) for held in definition.capabilities)
     if definition.constraints.required_isolation:
@@ -134,7 +134,7 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
         is_required = name in schema.get("required", ())
         yield from _parameter(name, inside, schema, is_required=is_required)
         if name in definition.secret_parameters:
-            yield "    Secret: its value is shown to nobody"
+            yield "    Secret: its value is never shown"
     if not properties:
         yield "  (none)"
     yield ""

@@ -21,8 +21,8 @@ from toolkeep.text.display import visible
 @click.command("sign-in")
 @click.argument("name")
 @click.option("--open", "opens", is_flag=True, help="Open the address in a browser.")
-@click.option("--port", type=click.IntRange(1, 65_535), help="Where the browser comes back to.")
-@click.option("--forget", is_flag=True, help="Forget the tokens instead.")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Local port for the browser's redirect.")
+@click.option("--forget", is_flag=True, help="Delete the stored tokens instead.")
 @project
 @common
 def command(
@@ -55,7 +55,7 @@ def command(
     except UpstreamFailed as failed:
         raise SignInFailed(name, failed.reason) from None
     if access.kept is None:
-        raise SignInFailed(name, "its server does not ask for it")
+        raise SignInFailed(name, "its server does not require signing in")
     tokens.put(name, access.kept)
     _tell({"upstream": name, "issuer": access.kept.issuer}, f"signed in to '{name}'", as_json=as_json)
 
@@ -80,10 +80,12 @@ def _entry(root: Path, name: str) -> dict[str, Any]:
     found = read_configuration(root, open_state(root)).upstreams.get(name)
     if found is None:
         hint = "add it: toolkeep add mcp NAME URL --sign-in; and accept it: toolkeep accept"
-        raise SignInFailed(visible(name), "is no upstream of the accepted configuration", hint=hint)
+        raise SignInFailed(visible(name), "is not an upstream of the accepted configuration", hint=hint)
     entry = dict(found.data)
     if "oauth" not in entry or entry["oauth"].get("grant") == "client_credentials":
-        raise SignInFailed(name, "nobody signs in to it", hint="give it `oauth: {}` in the configuration")
+        raise SignInFailed(
+            name, "it is configured without sign-in", hint="add `oauth: {}` to it in the configuration"
+        )
     return entry
 
 

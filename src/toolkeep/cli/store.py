@@ -9,6 +9,7 @@ import click
 
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, print_json, project, say, say_done, warn
+from toolkeep.cli.progress import progress
 from toolkeep.errors import StateUnusable
 from toolkeep.storage.sql.database_location import HEAD, connected
 from toolkeep.storage.sql.definition_reader import find_layout
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group("store", cls=CommandGroup)
 def command() -> None:
-    """Look after the database in which custom definitions and tokens are kept."""
+    """Inspect and migrate the database of custom definitions and tokens."""
 
 
 @contextlib.contextmanager
@@ -32,16 +33,16 @@ def store_of(project: Path | None) -> "Iterator[SqlDefinitionStore]":
     state = open_state(root)
     store = open_store(read_configuration(root, state), state)
     if store is None:
-        raise StateUnusable("~", "there is no home that could hold a store", hint="set TOOLKEEP_HOME")
+        raise StateUnusable("~", "there is no state folder for the store", hint="set TOOLKEEP_HOME")
     with contextlib.closing(store):
         yield store
 
 
-@command.command("status", short_help="Say where definitions are kept, and how many.")
+@command.command("status", short_help="Show where definitions are stored, and how many.")
 @project
 @common
 def status(project: Path | None, *, as_json: bool) -> None:
-    """Say where custom definitions are kept, how many there are, and which rows cannot be used."""
+    """Show where custom definitions are stored, how many there are, and which rows are unusable."""
     with store_of(project) as store:
         layout = None
         if store.place.exists():
@@ -62,25 +63,26 @@ def status(project: Path | None, *, as_json: bool) -> None:
         warn(f"{one.name} {one.reason}", err=False)
 
 
-@command.command("migrate", short_help="Move the tables to another layout.")
-@click.option("--to", default=HEAD, show_default=True, help="The layout; `base` takes all tables away.")
-@click.option("--yes", is_flag=True, help="Needed for `base`, which deletes every stored definition.")
+@command.command("migrate", short_help="Migrate the tables to another schema version.")
+@click.option("--to", default=HEAD, show_default=True, help="Schema version; `base` drops all tables.")
+@click.option("--yes", is_flag=True, help="Required for `base`, which deletes every stored definition.")
 @project
 @common
 def migrate_store(to: str, project: Path | None, *, yes: bool, as_json: bool) -> None:
-    """Move the tables of the store to a layout, up or down, whole or not at all.
+    """Migrate the tables of the store up or down to a schema version, all or nothing.
 
-    A keep does that by itself when it first writes; down is for going back to an older toolkeep.
+    A keep migrates up by itself when it first writes. Migrate down to go back to an older toolkeep.
     """
     if to == "base" and not yes:
-        raise click.UsageError("`base` deletes every stored definition and shared token; say --yes too.")
+        raise click.UsageError("`base` deletes every stored definition and shared token; add --yes.")
     from toolkeep.storage.sql.engine import make_engine
     from toolkeep.storage.sql.schema_migration import migrate
 
     with store_of(project) as store:
         engine = make_engine(store.place)
         try:
-            migrate(engine, store.place, to)
+            with progress("Migrating the tables"):
+                migrate(engine, store.place, to)
         finally:
             engine.dispose()
     if as_json:

@@ -10,7 +10,8 @@ from typing import Any, Final
 import click
 
 from toolkeep.cli.main import CommandGroup
-from toolkeep.cli.options import common, print_json, project, say, say_columns, say_done
+from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.tables import Column, say_table, short_time
 from toolkeep.errors import TokenRefused
 from toolkeep.host.clock import iso
 from toolkeep.limits import TOKEN_DAYS
@@ -19,7 +20,7 @@ from toolkeep.stores.api_tokens import MadeToken, Scope, Token, Tokens
 
 @click.group("token", cls=CommandGroup)
 def command() -> None:
-    """Make, list, rotate and revoke the tokens with which clients use the keep over the network."""
+    """Create, list, rotate and revoke API tokens for the HTTP server."""
 
 
 @contextlib.contextmanager
@@ -72,7 +73,7 @@ def _print(made: MadeToken, *, as_json: bool) -> None:
     until = "until it is revoked" if ends is None else f"until {ends}"
     click.echo(made.text)
     say_done(f"token {token.id} ({token.name}): {scopes}", err=True)
-    say(f"  Its bearer is the agent {token.agent}, {until}. Keep it now; it is not shown again.", err=True)
+    say(f"  Its bearer is the agent {token.agent}, {until}. Store it now: it is not shown again.", err=True)
 
 
 _CALLING: Final = frozenset((Scope.CALL, Scope.MCP, Scope.ADMIN))
@@ -88,11 +89,11 @@ _CALLING: Final = frozenset((Scope.CALL, Scope.MCP, Scope.ADMIN))
     multiple=True,
     required=True,
     type=click.Choice([scope.value for scope in Scope]),
-    help="What its bearer may do; may be given several times.",
+    help="What its bearer may do; repeatable.",
 )
-@click.option("--agent", default="", help="As whom its bearer calls tools; by default NAME.")
-@click.option("--days", type=click.IntRange(1), help=f"How long it counts; by default {TOKEN_DAYS:.0f}.")
-@click.option("--no-end", is_flag=True, help="It counts until it is revoked.")
+@click.option("--agent", default="", help="The agent that its bearer calls tools as; NAME by default.")
+@click.option("--days", type=click.IntRange(1), help=f"Days until it expires; by default {TOKEN_DAYS:.0f}.")
+@click.option("--no-end", is_flag=True, help="It never expires.")
 @project
 @common
 def make_token(
@@ -105,9 +106,9 @@ def make_token(
     no_end: bool,
     as_json: bool,
 ) -> None:
-    """Make a token called NAME and print it, this once; only a hash of it is kept."""
+    """Create a token called NAME and print it once; only its hash is stored."""
     if no_end and days is not None:
-        raise click.UsageError("Say --days or --no-end.")
+        raise click.UsageError("Use --days or --no-end, not both.")
     lasts = None if no_end else float(days or TOKEN_DAYS)
     with tokens_of(project) as tokens:
         made = tokens.make(name, scopes, agent=agent, days=lasts)
@@ -119,64 +120,74 @@ def make_token(
         warn_if_undeclared(made.token.agent, project_folder(project))
 
 
+_COLUMNS: Final = (
+    Column("ID"),
+    Column("STATE"),
+    Column("LAST USED"),
+    Column("NAME", narrowest=8),
+    Column("AGENT", narrowest=8),
+    Column("SCOPES", narrowest=12),
+)
+
+
 @command.command("list", short_help="List the tokens.")
-@click.option("--all", "shows_all", is_flag=True, help="Those that no longer count too.")
+@click.option("--all", "shows_all", is_flag=True, help="Include expired and revoked tokens.")
 @project
 @common
 def list_tokens(project: Path | None, *, shows_all: bool, as_json: bool) -> None:
-    """List the tokens that count, oldest first: id, name, agent, scopes, end, last use."""
+    """List the valid tokens, oldest first."""
     now = time.time()
     with tokens_of(project) as tokens:
         found = [token for token in tokens.list() if shows_all or token.is_live(now)]
     if as_json:
         print_json([token_data(token) for token in found])
-        return
-    say_columns([_row(token, now) for token in found])
-    if not found:
-        say("no token counts")
+    elif found:
+        say_table(_COLUMNS, [_row(token, now) for token in found])
+    else:
+        say("There are no valid tokens. Make one: toolkeep token make NAME --scope call")
 
 
 def _row(token: Token, now: float) -> tuple[str, ...]:
+    used = short_time(token.last_used_at) if token.last_used_at else "never"
     scopes = ",".join(scope.value for scope in token.scopes)
-    used = f"last used {moment(token.last_used_at)}" if token.last_used_at else "never used"
-    return token.id, token.name, f"as {token.agent}", scopes, _end(token, now), used
+    return token.id, _state(token, now), used, token.name, token.agent, scopes
 
 
-def _end(token: Token, now: float) -> str:
+def _state(token: Token, now: float) -> str:
     if token.revoked_at is not None:
-        return f"revoked {moment(token.revoked_at)}"
+        return f"revoked {short_time(token.revoked_at)}"
     if token.expires_at is None:
-        return "no end"
-    return f"{'ends' if token.is_live(now) else 'ended'} {moment(token.expires_at)}"
+        return "no expiry"
+    return f"{'expires' if token.is_live(now) else 'expired'} {short_time(token.expires_at)}"
 
 
 _DAY_SECONDS = 86_400  # a unit, no bound
 
 
-@command.command("rotate", short_help="Put another token in the place of one.")
+@command.command("rotate", short_help="Replace a token by a new one.")
 @click.argument("token_id", metavar="ID")
 @click.option(
     "--overlap",
     type=click.IntRange(0, 30 * _DAY_SECONDS),
     default=0,
     show_default=True,
-    help="Seconds for which the old one still counts.",
+    help="Seconds for which the old token stays valid.",
 )
 @project
 @common
 def rotate_token(token_id: str, overlap: int, project: Path | None, *, as_json: bool) -> None:
-    """Make a token like the one of ID, or whose id begins so, and let the old one end."""
+    """Replace the token with this ID, or whose id starts with it, by a new one with the same rights."""
     with tokens_of(project) as tokens:
         made = tokens.rotate(token_id, overlap_s=overlap)
         show_made(tokens, made, as_json=as_json)
 
 
-@command.command("revoke", short_help="Let a token no longer count.")
+@command.command("revoke", short_help="Revoke a token.")
 @click.argument("token_id", metavar="ID")
 @project
 @common
 def revoke_token(token_id: str, project: Path | None, *, as_json: bool) -> None:
-    """Let the token of ID, or whose id begins so, no longer count."""
+    """Revoke the token with this ID, or whose id starts with it."""
     with tokens_of(project) as tokens:
         token = tokens.revoke(token_id)
     if as_json:
@@ -187,11 +198,11 @@ def revoke_token(token_id: str, project: Path | None, *, as_json: bool) -> None:
 
 def _web_address(_: click.Context, __: click.Parameter, address: str) -> str:
     if address and not address.startswith(("http://", "https://")):
-        raise click.BadParameter("begins with http:// or https://, as `toolkeep serve` says it")
+        raise click.BadParameter("must start with http:// or https://, as printed by `toolkeep serve`")
     return address
 
 
-@command.command("link", short_help="Make a link that signs a person in to the page.")
+@command.command("link", short_help="Create a link that signs you in to the page.")
 @click.option(
     "--address",
     callback=_web_address,
@@ -202,9 +213,9 @@ def _web_address(_: click.Context, __: click.Parameter, address: str) -> str:
 @project
 @common
 def make_link(address: str, project: Path | None, *, as_json: bool) -> None:
-    """Print a link to the page of the server that runs for this project.
+    """Print a sign-in link to the page of this project's server.
 
-    Whoever opens it first, within five minutes, is signed in and may do everything.
+    The link works once, within five minutes, and grants all rights.
     """
     from toolkeep.cli.served_page import sign_in_link
     from toolkeep.errors import StateUnusable
@@ -214,7 +225,7 @@ def make_link(address: str, project: Path | None, *, as_json: bool) -> None:
 
     state = open_state(project_folder(project))
     if state is None:
-        raise StateUnusable("~", "there is no home in which links could be kept", hint="set TOOLKEEP_HOME")
+        raise StateUnusable("~", "there is no state folder to store the link in", hint="set TOOLKEEP_HOME")
     address = address or next(iter(running_servers(state.folder)), "")
     if not address:
         hint = "start it: toolkeep serve; or name the address of one elsewhere: --address URL"
@@ -223,5 +234,5 @@ def make_link(address: str, project: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"link": link})
         return
-    say("  It works once, for five minutes:", err=True)
+    say("  This link works once, within five minutes:", err=True)
     click.echo(link)

@@ -49,12 +49,12 @@ def keep_with(
     for skipped in keep.start_up.skipped[:LISTED_NAMES]:
         _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
     if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:
-        warn(f"and {more} more were skipped")
+        warn(f"and {more} more tools tools were skipped")
     for name, place in keep.start_up.unmatched:
-        warn(f"{visible(name)}: no tool is called that ({visible(place)})")
+        warn(f"{visible(name)}: there is no such tool ({visible(place)})")
     for held_back in keep.start_up.held_back:
-        text = f"{visible(held_back)} does not count yet: it would run, grant or loosen something."
-        warn(text, "  See what, and accept it: toolkeep accept")
+        text = f"{visible(held_back)} is not in effect until you accept it:"
+        warn(f"{text} it would run, grant or loosen something.", "  Review and accept it: toolkeep accept")
     try:
         for path in files:
             _add_file(keep, path)
@@ -137,7 +137,5 @@ def set_enabled(names: Sequence[str], project: Path | None, *, enabled: bool, as
 def warn_if_undeclared(agent: str, root: Path) -> None:
     """Warn on stderr if no accepted configuration declares the agent: its calls would be refused."""
     if agent not in KNOWN_AGENTS and agent not in read_configuration(root, open_state(root)).agents:
-        text = (
-            f"no agent {agent!r} is declared: its calls are refused until a configuration that counts has it"
-        )
-        warn(f"{text} under `agents`")
+        text = f"no agent {agent!r} is declared: its calls are refused"
+        warn(f"{text} until an accepted configuration declares it under `agents`")

@@ -1,11 +1,13 @@
 """Access to an upstream MCP server while a person is present: OAuth sign-in, secrets, tool listing."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from toolkeep.cli.options import say
+from toolkeep.cli.progress import progress
 from toolkeep.config.settings import SecretSource
 from toolkeep.errors import ImportRefused, SignInFailed
 from toolkeep.keep.open import open_state, read_configuration, sign_ins_of, trusted_files
@@ -47,10 +49,12 @@ def add_oauth(
         return
     if client_secret and not (client_id and issuer):
         raise ImportRefused(
-            "--client-secret", "would go to whomever the server names", hint="give --client-id and --issuer"
+            "--client-secret",
+            "would be sent to any authorization server that the server names",
+            hint="give --client-id and --issuer",
         )
     if not str(entry.get("url", "")).startswith("https://"):
-        raise ImportRefused("--sign-in", "takes a server with an address that begins with https://")
+        raise ImportRefused("--sign-in", "needs a server with an https:// address")
     entry["oauth"] = told
 
 
@@ -92,13 +96,15 @@ def sign_in_store(root: Path) -> SignInStore:
     """The store of OAuth tokens; raises `SignInFailed` if there is none."""
     tokens = sign_ins_of(open_state(root))
     if tokens is None:
-        raise SignInFailed(str(root), "there is nowhere to keep a token", hint="set TOOLKEEP_HOME")
+        raise SignInFailed(
+            str(root), "there is no state folder to store a token in", hint="set TOOLKEEP_HOME"
+        )
     return tokens
 
 
 def show_sign_in_url(url: str) -> None:
     """Print the URL to sign in at."""
-    say("Open this address to sign in:", err=True)
+    say("Open this address in a browser to sign in:", err=True)
     say(f"  {visible(url)}", err=True)
 
 
@@ -126,4 +132,7 @@ def list_server_tools(
     listing = inspect_mcp_server(
         entry, str(root), secret, trusted, access, may_be_unconfined=may_be_unconfined
     )
-    return asyncio.run(listing)
+    # A sign-in prints the address to open, and the person knows what is waited for.
+    is_silent = not isinstance(access, InteractiveSignIn)
+    with progress("Listing the tools of the server") if is_silent else contextlib.nullcontext():
+        return asyncio.run(listing)

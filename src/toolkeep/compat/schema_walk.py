@@ -113,7 +113,7 @@ class Walk:
         if old is False:
             self.note(place, Effect.WIDENED, "widened: takes values now", old, new)
         elif new is False:
-            self.note(place, Effect.NARROWED, "narrowed: takes no value any more", old, new)
+            self.note(place, Effect.NARROWED, "narrowed: accepts no value any longer", old, new)
         else:  # `true` accepts what `{}` accepts
             before, after = (ANYTHING if schema is True else schema for schema in (old, new))
             self.compare(before, after, place)

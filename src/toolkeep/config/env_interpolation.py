@@ -68,7 +68,7 @@ class Substitution:
             return "${"
         if match["stray"]:
             mend = "write ${NAME} or ${NAME:-default}, or $${ for the text itself"
-            self._note(pointer, f"'${{' begins no variable; {mend}")
+            self._note(pointer, f"'${{' does not start a variable; {mend}")
             return match[0]
         name, default = match["name"], match["default"]
         self.variables.append((name, pointer))

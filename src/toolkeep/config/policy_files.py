@@ -38,17 +38,17 @@ def read_policy_files(folder: Path, names: Sequence[str], read: ReadBytes) -> li
 def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
     parts = PurePosixPath(name).parts
     if name.startswith("/") or ".." in parts or not parts:
-        fault = f"policies: '{visible(name)}' must lie in the folder of the configuration; move it there"
+        fault = f"policies: '{visible(name)}' must be in the folder of the configuration; move it there"
         raise ConfigurationInvalid([f"{folder / PROJECT_FILE.name}: {fault}"])
     path = folder / name
     raw = read(path)
     if raw is None:
-        raise FileUnreadable(str(path), "is named under policies and does not exist")
+        raise FileUnreadable(str(path), "is named under policies but does not exist")
     _check_inside(folder, path)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise FileUnreadable(str(path), "is no UTF-8") from error
+        raise FileUnreadable(str(path), "is not UTF-8") from error
     source = PolicySource(name=str(path), text=text)
     beside = path.with_name(path.name.removesuffix(".cedar") + EXAMPLES)
     examples = read(beside)

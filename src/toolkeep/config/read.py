@@ -102,9 +102,9 @@ def _bytes(path: Path, *, is_users: bool) -> bytes | None:
 def _check_owner(path: Path, status: os.stat_result) -> None:
     """The user's own file takes effect without review, so nobody else may be able to write it."""
     if status.st_uid not in (os.geteuid(), 0):
-        raise FileUnreadable(str(path), "belongs to another user; make it your own")
+        raise FileUnreadable(str(path), "belongs to another user; change its owner to you")
     if status.st_mode & stat.S_IWOTH:
-        raise FileUnreadable(str(path), f"can be changed by everybody; run: chmod o-w {path}")
+        raise FileUnreadable(str(path), f"is writable by everybody; run: chmod o-w {path}")
 
 
 class _File:
@@ -146,7 +146,7 @@ class _File:
             tools = self._tools(said, file.code, held_back="")
             merged = replace(merged, tools_files=(*merged.tools_files, *self._tools_files(said, file.code)))
         else:
-            why = f"{self._path} names policies that nobody accepted yet; run `toolkeep accept`"
+            why = f"{self._path} names policies that are not accepted yet; run `toolkeep accept`"
             merged = replace(self._before, policies_held_back=why) if policies else self._before
             tools = self._tools(data, file.code, held_back=why_held_back(file, self._path))
         return replace(merged, files=(*merged.files, file), tools=(*merged.tools, *tools))
@@ -242,10 +242,10 @@ class _File:
         for key in ("strict_mode", "cache_compiled_schemas"):
             if at(data, f"/tool_registry/{key}") is False:
                 place = self._document.key_place(f"/tool_registry/{key}")
-                yield f"{place}: {key} cannot be false; take the line out"
+                yield f"{place}: {key} cannot be false; remove the line"
         for pointer in TOOL_LISTS:
             if len(at(data, pointer) or ()) > CUSTOM_TOOLS:
-                yield f"{self._document.key_place(pointer)}: holds more than {CUSTOM_TOOLS} tools; split it"
+                yield f"{self._document.key_place(pointer)}: has more than {CUSTOM_TOOLS} tools; split it"
         webhook = at(data, "/audit/checkpoint_webhook")
         if webhook and "/audit/checkpoint_webhook" not in unresolved and (wrong := _wrong_with_url(webhook)):
             yield f"{self._document.place('/audit/checkpoint_webhook')}: {wrong}"
@@ -264,7 +264,7 @@ class _File:
         for name, said in (data.get("upstreams") or {}).items():
             place = self._document.key_place(f"/upstreams/{escaped(name)}")
             if name in self._before.upstreams:
-                yield f"{place}: '{name}' is an upstream of yours already; give this one another name"
+                yield f"{place}: '{name}' is already an upstream of yours; give this one another name"
             if wrong := wrong_with_upstream(said):
                 yield f"{place}: upstream '{name}' {wrong}"
 
@@ -430,7 +430,7 @@ def _wrong_with_url(url: str) -> str | None:
     parts = urllib.parse.urlsplit(url)
     is_here = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
     is_safe = parts.scheme == "https" and bool(parts.hostname)
-    return None if is_here or is_safe else "a webhook must begin with https://"
+    return None if is_here or is_safe else "a webhook must start with https://"
 
 
 def _locate(document: Document, pointer: str, field: str) -> Place:

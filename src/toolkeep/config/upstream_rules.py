@@ -33,22 +33,22 @@ _OF_PROGRAM = ("environment", "code", "idle_s", "between_calls")
 def wrong_with_upstream(said: Mapping[str, Any]) -> str:
     """What is inconsistent in an upstream; empty if nothing is."""
     if ("openapi" in said) == ("mcp" in said):
-        return "has neither openapi nor mcp, or both; it has a document, or the list of an MCP server's tools"
+        return "needs either openapi (a document) or mcp (the list of a server's tools)"
     odd = sorted((_OF_MCP if "openapi" in said else _OF_OPENAPI) & said.keys())
     if odd:
-        return f"has {odd[0]}, which is not for its kind"
+        return f"has {odd[0]}, which this kind of upstream does not take"
     if "openapi" in said:
-        return "" if "url" in said else "has no url; say where calls go"
+        return "" if "url" in said else "has no url for its calls"
     if ("command" in said) == ("url" in said):
-        return "has neither command nor url, or both; an MCP server is a program or an address"
+        return "needs either command (a program) or url (an address)"
     if wrong := _wrong_with_server(said) or _wrong_with_oauth(said):
         return wrong
     for capability in said.get("capabilities") or ():
         try:
             if not Capability.read(capability).scope.strip("*"):
-                return f"is granted {capability} without saying of what"
+                return f"is granted {capability} without a scope"
         except ValueError as error:
-            return f"has a capability that cannot be: {error}"
+            return f"has an invalid capability: {error}"
     return ""
 
 
@@ -62,7 +62,7 @@ def _wrong_with_server(said: Mapping[str, Any]) -> str:
     try:
         if "url" in said:
             if "between_calls" in said:
-                return "has between_calls, which is for a command: its server runs elsewhere"
+                return "has between_calls, which only applies to a command"
             Endpoint.read({"url": said["url"], "headers": said.get("headers") or {}})
         else:
             words = {key: said[key] for key in _OF_PROGRAM if key in said}
@@ -78,14 +78,14 @@ def _wrong_with_oauth(said: Mapping[str, Any]) -> str:
         return ""
     told, names = said["oauth"], {str(name).lower() for name in said.get("headers") or {}}
     if not str(said.get("url", "")).startswith(("https://", "${")):
-        return "has oauth, which takes an address with https"
+        return "has oauth, which needs an https address"
     if "authorization" in names:
-        return "has oauth beside a header Authorization; keep one of the two"
+        return "has both oauth and a header Authorization; keep one"
     if "client_secret" not in told:
         is_own = told.get("grant") == "client_credentials"
         return "has the grant client_credentials without client_secret" if is_own else ""
     if "client_id" not in told or "issuer" not in told:
-        return "has a client_secret without client_id and issuer, so that any server could ask for it"
+        return "has a client_secret without client_id and issuer, so any server could obtain it"
     if told["client_secret"] not in (said.get("secrets") or {}):
-        return "has a client_secret that is none of its secrets"
+        return "has a client_secret that is not one of its secrets"
     return ""

@@ -61,7 +61,7 @@ class _Words:
     def read(self) -> list[str]:
         for character in self._line:
             if character == "\0":
-                raise NoCommand("it holds a NUL character")
+                raise NoCommand("it contains a NUL character")
             if self._quote == "'":
                 self._within_quotes(character)
             elif character == "\\":

@@ -60,7 +60,7 @@ def written_by_hand(definition: ToolDefinition) -> ToolDefinition:
     """
     if definition.source != BY_HAND:
         mend = "remove it, or import the tool with ToolDefinition.from_elsewhere"
-        refuse_problems(definition.name, [_problem("source", "is set by whoever imports a tool", mend)])
+        refuse_problems(definition.name, [_problem("source", "is set by the importer of a tool", mend)])
     return definition
 
 

@@ -175,7 +175,9 @@ def _effects(reader: _Reader) -> tuple[SideEffect, ...] | None:
 def _effect_class(word: str) -> SideEffect:
     stated = SideEffect.read(word)
     if not stated.is_class:
-        raise ValueError(f"{word!r} is a kind, and kinds stand in a list; alone stands none, reads or writes")
+        raise ValueError(
+            f"{word!r} is a kind of effect: put it in a list; alone, write none, reads or writes"
+        )
     return stated
 
 

@@ -21,7 +21,7 @@ def wrong_with_author_name(name: str) -> str | None:
     if len(name) > NAME_CHARS:
         return f"has {len(name)} characters, at most {NAME_CHARS} are allowed"
     if not AUTHOR_NAME.fullmatch(name):
-        return "must start with a lower-case letter and hold only a-z, 0-9 and _"
+        return "must start with a lower-case letter and contain only a-z, 0-9 and _"
     if name in RESERVED:
         return "is reserved"
     return None

@@ -14,6 +14,7 @@ ATTEMPTS: Final = Path(__file__).resolve().parent / "attempts"
 
 CONCURRENT_CALLS: Final = {
     "signal_another_call": ("processes", "wait_to_be_hit"),
+    "answer_for_another_call": ("processes", "wait_to_be_answered_for"),
     "set_flags_on_the_streams_of_another_call": ("processes", "wait_for_flags_on_streams"),
     "read_scratch_of_another_call": ("files_write", "sleep_with_a_secret"),
     "meet_another_call_on_loopback": ("network", "wait_on_loopback"),

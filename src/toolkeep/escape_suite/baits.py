@@ -275,6 +275,10 @@ class Stage:
         """Whether a program would be shown a folder that nobody granted."""
         return bool(self.program_path) and str(self.home) in installed_with(self.program_path)
 
+    def earlier_secret(self) -> str:
+        """The secret itself, in each call but the last, which is given an empty text."""
+        return self.secret
+
     # --- numbers -------------------------------------------------------------------------------
 
     def host_pid(self) -> int:
@@ -453,6 +457,11 @@ def concurrent_arguments(wanted: list[str], stage: Stage, arguments: dict[str, A
         "meeting_port": arguments.get("meeting_port"),
     }
     return {name: given[name] for name in wanted}
+
+
+def last_of(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the last of several calls: the secret of an earlier one must be found, not given."""
+    return arguments | ({"earlier_secret": ""} if "earlier_secret" in arguments else {})
 
 
 def below(top: Path) -> Iterator[Path]:

@@ -22,6 +22,7 @@ from toolkeep.escape_suite.baits import (
     BaitFolder,
     Stage,
     concurrent_arguments,
+    last_of,
 )
 from toolkeep.sandbox.frames import parse
 from toolkeep.sandbox.isolation_levels import Isolation, memory_bound
@@ -80,12 +81,12 @@ class Confined:
         self, attempt: Attempt, level: Isolation, stage: Stage, arguments: dict[str, Any]
     ) -> Reply | ToolkeepError:
         key = self._key(attempt.module, attempt.name, level, stage, attempt)
-        request = json.dumps({"arguments": arguments}).encode()
+        earlier, last = (json.dumps({"arguments": one}).encode() for one in (arguments, last_of(arguments)))
         stage.after_planning()
         try:
             for _ in range(attempt.calls - 1):
-                await self._pool.run(key, request, attempt.deadline_s, attempt.output_bytes)
-            return await self._pool.run(key, request, attempt.deadline_s, attempt.output_bytes)
+                await self._pool.run(key, earlier, attempt.deadline_s, attempt.output_bytes)
+            return await self._pool.run(key, last, attempt.deadline_s, attempt.output_bytes)
         except ToolkeepError as error:
             return error
 

@@ -54,6 +54,9 @@ _NOT_FOR_PERSISTENT: Final = {
     "take_shared_memory": "it reserves addresses; memory that is used is counted, by a cgroup or a watch",
     "raise_own_limits": "addresses have no limit there, and what can be written to has one that stays",
     "fork_without_leave": "a program that stays may start processes",
+    "read_memory_of_an_earlier_call": "a program that stays has the memory of its earlier calls",
+    "read_open_files_of_an_earlier_call": "and their open files",
+    "read_objects_of_an_earlier_call": "and what else they left in it",
 }
 """Attempts on guarantees that only one-shot workers have."""
 

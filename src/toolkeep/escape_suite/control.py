@@ -17,8 +17,18 @@ def main(descriptor: str, folder: str, module: str, function: str, arguments: st
         os.close(int(descriptor))
     sys.path.insert(0, folder)
     found = getattr(importlib.import_module(f"attempts.{module}"), function)
+    given = json.loads(arguments)
+    if "earlier_secret" in given:
+        # An earlier call, in a fork of the process that imported it: a template that nobody sealed.
+        if (earlier := os.fork()) == 0:
+            try:
+                found(**given)
+            finally:
+                os._exit(0)
+        os.waitpid(earlier, 0)
+        given["earlier_secret"] = ""
     try:
-        body = json.dumps({"ok": found(**json.loads(arguments))}).encode()
+        body = json.dumps({"ok": found(**given)}).encode()
     except BaseException as error:  # noqa: BLE001 -- whatever it is, it is the answer
         body = json.dumps({"raised": type(error).__name__, "where": str(error)[:300]}).encode()
     body = len(body).to_bytes(4, "big") + body

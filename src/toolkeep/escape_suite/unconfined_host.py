@@ -164,6 +164,6 @@ def start_concurrent_call(
     while process.poll() is None and not stage.left():
         time.sleep(0.01)
     arguments["other_call_pid"] = process.pid
-    if name != "wait_to_be_hit":
+    if name not in ("wait_to_be_hit", "wait_to_be_answered_for"):
         del arguments["other_call_pid"]
     return process

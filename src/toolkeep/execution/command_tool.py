@@ -69,5 +69,5 @@ def _text(name: str, value: Any) -> str:
     text = str(value)
     # execve cuts a string at NUL: the program would get another word than was approved.
     if "\0" in text:
-        raise ValueError(f"'{name}' holds a null character")
+        raise ValueError(f"'{name}' contains a null character")
     return text

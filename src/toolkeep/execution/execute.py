@@ -305,17 +305,15 @@ def _timed_out(call: RecordedCall, *, still_runs: bool) -> RunRefused:
 def unrunnable_reason(tool: RegisteredTool) -> tuple[Code, str]:
     """Error code, and the rest of a sentence that starts with the tool's name."""
     if tool.runner is None:
-        return Code.NOT_RUNNABLE, "is only described: nothing runs it"
+        return Code.NOT_RUNNABLE, "has no runner"
     kind = getattr(tool.runner, "kind", "")
     wanted = tool.definition.constraints.isolation
     if kind == "http":
-        why = f"asks for the isolation {wanted}, and is run by a server, of which nothing is known here"
+        why = f"requires isolation {wanted}, but runs on a server whose isolation is unknown"
         return Code.ISOLATION_UNAVAILABLE, why
     if kind in ("command", "process") and wanted is Isolation.RESTRICTED:
-        return Code.ISOLATION_UNAVAILABLE, "asks for the isolation restricted, at which no program is started"
+        return Code.ISOLATION_UNAVAILABLE, "requires isolation restricted, which starts no programs"
     if kind in ("python", "command", "process") and wanted is Isolation.NONE:
-        why = (
-            "asks for the isolation none, and what a configuration names never runs in the keep's own process"
-        )
+        why = "requires isolation none, but configured tools never run in the keep's own process"
         return Code.ISOLATION_UNAVAILABLE, why
-    return Code.NOT_RUNNABLE, f"is run by a {type(tool.runner).__name__}, and nothing here knows how"
+    return Code.NOT_RUNNABLE, f"is run by a {type(tool.runner).__name__}, which is not supported here"

@@ -116,7 +116,7 @@ def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | To
         message = "The same call is running already"
         return refuse(call.request, Code.KEY_CONFLICT, message, "Wait for it; do not call again.")
     # The tool may have acted before the crash: it must run at most once.
-    message = "The same call was begun before and its process died: whether it had an effect is unknown"
+    message = "The same call was started before and its process died; whether it had an effect is unknown"
     return refuse(
         call.request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key."
     )

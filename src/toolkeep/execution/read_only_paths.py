@@ -91,7 +91,7 @@ def check_unprotected(folder: str, trusted: TrustedPaths, agent: str) -> None:
     """Raise ValueError if a folder holds protected paths, for runners that cannot mount (WASM)."""
     for path in read_only_inside(folder, trusted, agent, is_deep=True):
         name = os.path.relpath(path, folder)
-        raise ValueError(f"its folder holds '{name}', which no tool may write; grant a folder below it")
+        raise ValueError(f"its folder contains '{name}', which no tool may write; grant a subfolder")
 
 
 def protected_git_paths(repository: str) -> list[str]:
@@ -102,7 +102,7 @@ def protected_git_paths(repository: str) -> list[str]:
         raise ValueError("its repository has no hooks or no config, which could be made")
     links = [entry.name for entry in os.scandir(repository) if entry.is_symlink()]
     if links:
-        raise ValueError(f"its repository holds the link '{links[0]}', which git would follow")
+        raise ValueError(f"its repository contains the link '{links[0]}', which git would follow")
     return [path for path in parts if os.path.lexists(path)]
 
 
@@ -116,7 +116,7 @@ def _without_links(paths: Iterable[str]) -> Iterator[str]:
         # A `.git` symlink would redirect git to a repository of the tool's choice.
         if os.path.islink(path):
             name = os.path.basename(path)
-            raise ValueError(f"its folder holds a link named '{name}', which no tool may write; remove it")
+            raise ValueError(f"its folder contains a link named '{name}', which no tool may write; remove it")
         if os.path.lexists(path):
             yield path
 
@@ -178,7 +178,7 @@ class _Trees:
                 continue
             seen += listing.entries
             if seen > PROTECTED_ENTRIES:
-                raise _TooMany("its folder holds too much to look through; grant a folder below it")
+                raise _TooMany("its folder has too many files to check; grant a subfolder")
             found += listing.protected
             # Symlinks are not followed, so the walk stays inside the folder and ends.
             left += (path for path in listing.folders if path not in held)
@@ -228,5 +228,5 @@ def _list(folder: str, stamp: _Stamp | None) -> _Listing:
     except OSError as error:
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
             return _Listing(None, (), (), entries)
-        raise ValueError("its folder holds another that is nested too deep; remove that") from error
+        raise ValueError("its folder contains one that is nested too deeply; remove that") from error
     return _Listing(stamp, tuple(folders), tuple(protected), entries, is_installed)

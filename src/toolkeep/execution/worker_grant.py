@@ -317,7 +317,7 @@ def check_hidden(call: PermittedCall, hidden: str) -> None:
     """Raise ValueError if a folder of the call contains toolkeep's state, for runners that cannot hide it."""
     shown = [one.shown for one in call.touched if one.root_path is not None]
     if _lies_in(hidden and os.path.realpath(hidden), shown):
-        raise ValueError("its folder holds the state of toolkeep, which no tool may see; name one below it")
+        raise ValueError("its folder contains the state of toolkeep, which no tool may use; name a subfolder")
 
 
 def check_code(code: Iterable[str], hidden: str) -> None:

@@ -27,4 +27,5 @@ def _reset_all() -> None:
 
 
 _REGISTERED: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
-os.register_at_fork(after_in_child=_reset_all)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_reset_all)

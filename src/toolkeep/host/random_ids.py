@@ -12,7 +12,8 @@ DIGITS: Final = 48
 
 _DRAWN_AT_ONCE: Final = 128
 _pool: list[str] = []
-os.register_at_fork(after_in_child=_pool.clear)  # else parent and child would use the same ids
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_pool.clear)  # else parent and child would use the same ids
 
 
 def random_digits() -> str:

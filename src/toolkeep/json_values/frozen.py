@@ -180,7 +180,7 @@ def _plain_scalar(value: str | int, path: str) -> str | int:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise NotJson(path, "text holds a lone surrogate") from None
+        raise NotJson(path, "text contains a lone surrogate") from None
     return str.__str__(value)
 
 

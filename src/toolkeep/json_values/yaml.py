@@ -448,7 +448,7 @@ class _Reader:
         tag = event.tag
         shown = echo_name("!!" + tag.removeprefix(_CORE) if tag.startswith(_CORE) else tag)
         mend = "remove it, or put text that starts with ! in quotes"
-        return self._refuse(event, f"the tag {shown} is unknown or does not fit what follows; {mend}")
+        return self._refuse(event, f"the tag {shown} is unknown or does not match the value after it; {mend}")
 
     def _refuse(self, event: "yaml.Event", reason: str) -> FileUnreadable:
         line, column = _line_and_column(event.start_mark)

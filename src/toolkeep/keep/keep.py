@@ -25,7 +25,6 @@ from toolkeep.calls import (
     RegisteredTool,
     ToolResult,
 )
-from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Category, Tier
 from toolkeep.errors import ArgumentsRefused, NotRecorded
 from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
@@ -35,7 +34,7 @@ from toolkeep.policy.policy_settings import (
     NO_POLICY_SETTINGS,
     Grant,
     PolicySettings,
-    PolicySource,
+    sources_of,
 )
 from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.resolve_tool import resolve_name
@@ -261,9 +260,7 @@ class Keep(ToolCatalog):
         `capabilities` are text such as `fs.read:./docs`, relative to the project; ValueError says what is
         wrong with one.
         """
-        if isinstance(capabilities, str) or isinstance(permissions, str):
-            raise TypeError("capabilities and permissions are lists of text, not one text")
-        grant = Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
+        grant = Grant.read(capabilities=capabilities, permissions=permissions)
         self._watch(grant)
         self.authorizer.declare(name, grant)
         self._grants[name] = grant
@@ -330,8 +327,7 @@ class Keep(ToolCatalog):
     def use_policies(self, *texts: str) -> None:
         """Decide by these Cedar policies from now on; raises `PoliciesRefused` and keeps the previous
         ones."""
-        sources = [PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1)]
-        self.authorizer.use(sources)
+        self.authorizer.use(sources_of(texts))
         changed = PoliciesChanged(policy_set_hash=self.authorizer.active_policies.engine.policies.hash)
         self._bus.tell(changed)
 

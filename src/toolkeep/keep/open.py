@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
@@ -14,7 +14,7 @@ from toolkeep.config.upstream_rules import document_of
 from toolkeep.errors import FileUnreadable, NotAccepted, ProviderFailed, StateUnusable
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
-from toolkeep.policy.policy_settings import Grant, PolicySettings
+from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource, sources_of
 from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.tiers import check_formats
 from toolkeep.registry.tool_provider import CONFIG, PROJECT, ToolProvider
@@ -47,6 +47,13 @@ if TYPE_CHECKING:
     from toolkeep.telemetry.webhook import Webhook
 
 
+class AgentKeywords(TypedDict, total=False):
+    """What an agent holds, as `Keep.declare_agent` takes it."""
+
+    capabilities: Sequence[str]
+    permissions: Sequence[str]
+
+
 def open_keep(
     *,
     project: Path | str | None = None,
@@ -64,6 +71,9 @@ def open_keep(
     answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
     permissions: Sequence[str] = (),
+    policies: Sequence[str] = (),
+    agents: Mapping[str, AgentKeywords] | None = None,
+    paranoid: bool = False,
     follow_store: bool | None = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
@@ -78,6 +88,8 @@ def open_keep(
     `approver` asks a person where one must agree; `approval_wait_s` is how long a call waits for one
     elsewhere, instead of as configured;
     `permissions` are names that your tools may require, beside the known ones and those of the configuration;
+    `policies` are Cedar texts, `agents` what each agent holds, as `declare_agent` takes it, and `paranoid`
+    has calls of low danger asked about too; beside a configuration they can only be stricter;
     `answerer` asks a person what upstream MCP servers want to know; without one they are told no;
     `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
     default where the store is a PostgreSQL.
@@ -101,7 +113,12 @@ def open_keep(
         after_call=after_call,
         sign_ins=sign_ins_of(state),
         closed=settings.disabled,
-        policy=_policy_settings(settings, root, state, approval_wait_s, permissions),
+        policy=_with_arguments(
+            _policy_settings(settings, root, state, approval_wait_s, permissions),
+            sources_of(policies),
+            agents or {},
+            is_paranoid=paranoid,
+        ),
         approver=approver,
         answerer=answerer,
         state=state,
@@ -164,6 +181,39 @@ def _policy_settings(
     )
 
 
+def _with_arguments(
+    configured: PolicySettings,
+    policies: Sequence[PolicySource],
+    agents: Mapping[str, AgentKeywords],
+    *,
+    is_paranoid: bool,
+) -> PolicySettings:
+    """The settings with the arguments of `open_keep`, which only ever make the configuration stricter.
+
+    Beside configured policies, those of the program may forbid and not permit; an agent is declared in one
+    place; a paranoid keep stays one.
+    """
+    if twice := [name for name in agents if name in configured.agents]:
+        raise ValueError(f"agent {twice[0]!r} is in the configuration too; declare it in one place")
+    if policies:
+        from toolkeep.policy.cedar_parser import read_policies
+        from toolkeep.policy.policy_set import PoliciesRefused
+
+        read = read_policies(policies).policies
+        message = "permits something, and the configuration has policies, which the program may only narrow"
+        mend = "write it as forbid, or put it into the configuration"
+        if configured.sources or configured.held_back:
+            permits = [policy.problem(message, mend) for policy in read if policy.effect == "permit"]
+            if permits:
+                raise PoliciesRefused(permits)
+    return msgspec.structs.replace(
+        configured,
+        agents={**configured.agents, **{name: Grant.read(**held) for name, held in agents.items()}},
+        sources=(*configured.sources, *policies),
+        is_paranoid=configured.is_paranoid or is_paranoid,
+    )
+
+
 def trusted_files(settings: Settings) -> Iterator[TrustedPath]:
     """Every file that the configuration makes this process itself read or write (SBX-6).
 
@@ -216,7 +266,7 @@ def _check_chosen(project: Path) -> None:
     inner, *others = (visible(str(folder / PROJECT_FILE)) for folder in (project, *outer))
     names = [visible(str(folder)) for folder in (project, *outer)]
     raise NotAccepted(
-        f"{inner} lies inside the project of {' and '.join(others)}, and nobody accepted it, as it is now, "
+        f"{inner} lies inside the project of {' and '.join(others)}, but is not accepted "
         "as a project of its own",
         hint=f"run: toolkeep accept --project {names[0]}; or use the project around it: "
         + " or ".join(f"--project {name}" for name in names[1:]),
@@ -250,7 +300,7 @@ def open_tokens(project: Path) -> "Tokens":
     from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 
     if state is None:
-        raise StateUnusable("~", "there is no home in which tokens could be kept", hint="set TOOLKEEP_HOME")
+        raise StateUnusable("~", "there is no state folder to store tokens in", hint="set TOOLKEEP_HOME")
     return Tokens(SqliteTokens(state.folder))
 
 

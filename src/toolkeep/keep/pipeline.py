@@ -256,7 +256,7 @@ class Pipeline:
             log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
             if state.has_run:
                 return state.refused(ran_unrecorded(request, type(error).__name__))
-            message = "What the call needs to remember cannot be read or written; nothing was run"
+            message = "The state of the keep cannot be read or written; nothing was run"
             return state.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         except Exception:
             fields = {"tool_name": state.shown_name, "correlation_id": request.correlation_id}
@@ -331,7 +331,7 @@ class Pipeline:
             return permitted
         answering = _passed(self._answering(permitted.request))
         if answering.definition_hash != permitted.tool.definition_hash:
-            message = f"Tool '{permitted.tool.name}' is another one than the one that was approved"
+            message = f"Tool '{permitted.tool.name}' is not the one that was approved"
             return refuse(
                 permitted.request, Code.TOUCHED_CHANGED, message, "Look at the tool, then call again."
             )
@@ -528,7 +528,7 @@ def _is_tighter(asked: object, most: float, kinds: tuple[type[int | float], ...]
 
 
 def _cancelled(request: ToolCall) -> Refusal:
-    return refuse(request, Code.CANCELLED, "The caller gave up", "Call it again if it is needed.")
+    return refuse(request, Code.CANCELLED, "The caller cancelled the call", "Call it again if it is needed.")
 
 
 def _changed_code(permitted: PermittedCall) -> Refusal | None:
@@ -546,17 +546,20 @@ def _given_up(state: CallState, *, may_have_acted: bool) -> Refusal:
     """The caller cancelled; the stored answer for its idempotency key must not invite a second run."""
     request = state.request
     if may_have_acted:
-        message = "The caller gave up while the call was under way: whether it had an effect is unknown"
+        message = "The caller cancelled the call while it ran; whether it had an effect is unknown"
         return refuse(request, Code.CANCELLED, message, "Find out before you call again, with a new key.")
     if state.claim is not NO_CLAIM and state.recorded is not None:
         return refuse(
-            request, Code.CANCELLED, "The caller gave up", "Call it again, with a new key, if it is needed."
+            request,
+            Code.CANCELLED,
+            "The caller cancelled the call",
+            "Call it again, with a new key, if it is needed.",
         )
     return _cancelled(request)
 
 
 def _cut_short(request: ToolCall) -> Refusal:
-    message = "The keep ended while the call was under way: whether it had an effect is unknown"
+    message = "The keep stopped while the call ran; whether it had an effect is unknown"
     return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again.")
 
 
@@ -566,5 +569,5 @@ def _left_waiting(request: ToolCall) -> Refusal:
 
 
 def _broken(request: ToolCall) -> Refusal:
-    message = "The call could not be made: something is wrong in the keep itself"
+    message = "The call could not be made because of an internal error"
     return refuse(request, Code.CHECK_FAILED, message, "Tell the operator.")

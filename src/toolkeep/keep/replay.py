@@ -77,4 +77,4 @@ def _refuse_unlike(tool: RegisteredTool, invoked: dict[str, Any]) -> None:
     if tool.definition_hash != invoked["definition_hash"]:
         raise NotRecorded(f"the definition of {tool.name!r} is not the one that was called")
     if tool.definition.determinism not in (Determinism.PURE, Determinism.DETERMINISTIC):
-        raise NotRecorded(f"{tool.name!r} does not promise the same result twice")
+        raise NotRecorded(f"{tool.name!r} is not declared deterministic and free of side effects")

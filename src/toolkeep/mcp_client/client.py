@@ -147,7 +147,7 @@ class McpClient:
             page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
             tools = page.get("tools")
             if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-                raise UpstreamFailed("its list of tools is no list of objects")
+                raise UpstreamFailed("its list of tools is not a list of objects")
             # Counted over all pages: each page alone may be small.
             size += len(encode(tools))
             if size > LIST_BYTES:
@@ -208,7 +208,7 @@ class McpClient:
             headers = mirrored_headers(schema, params["arguments"]) if isinstance(schema, dict) else {}
         result = await self._transport.request(method, params, on_progress, headers)
         if not isinstance(result, dict):
-            raise UpstreamFailed(f"its answer to {method} is no object")
+            raise UpstreamFailed(f"its answer to {method} is not an object")
         return result
 
 
@@ -258,7 +258,7 @@ async def input_responses(
         raise UpstreamFailed("it wants input in a form that cannot be read", is_over=False)
     # Opaque to us and sent back verbatim; bounded, because the server could grow it with every round.
     if not isinstance(state, str | None) or len(state or "") > _STATE_CHARS:
-        raise UpstreamFailed("it wants a state kept that is no text, or too long", is_over=False)
+        raise UpstreamFailed("it sent a state that is not a string, or is too long", is_over=False)
     more: dict[str, Any] = {} if state is None else {"requestState": state}
     if requests is not None:
         no = {name: _declined(request, questions) for name, request in requests.items()}
@@ -293,7 +293,7 @@ def value_of(result: dict[str, Any], *, wants_structure: bool) -> Any:
         )
     content = result.get("content", [])
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise UpstreamFailed("its answer holds no list of content", is_over=False)
+        raise UpstreamFailed("its answer has no list of content", is_over=False)
     texts = [block.get("text") for block in content if block.get("type") == "text"]
     words = "\n".join(text for text in texts if isinstance(text, str))
     if result.get("isError") is True:

@@ -279,7 +279,7 @@ class Elicitations:
         finally:
             asking.cancel()  # the question has expired
         if not asking.done() or asking.cancelled() or not question.record.calls:
-            return _Response(_CANCELLED, reason="nobody answered in time")
+            return _Response(_CANCELLED, reason="no answer in time")
         if (error := asking.exception()) is not None:
             return _Response(DECLINED, reason=f"the answerer failed: {type(error).__name__}")
         return _validated(asking.result(), question.form)

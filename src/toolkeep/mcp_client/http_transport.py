@@ -192,5 +192,5 @@ class HttpTransport:
 def _own(message: Message, number: int) -> Message:
     """Check the id: a response to another request could put one call's result into another's."""
     if message.method or message.id != number:
-        raise UpstreamFailed("it answered a request that nobody made")
+        raise UpstreamFailed("it answered a request that was not made")
     return message

@@ -54,7 +54,7 @@ async def inspect_mcp_server(
         said = f"; it wrote:\n{visible_lines(failed.last_words)}" if failed.last_words else ""
         hint = _URL_HINT if "url" in entry else _file_hint(entry, base) or _PROGRAM_HINT
         raise ImportRefused(
-            shown, f"is no server that can be used: {failed.reason}{said}", hint=hint
+            shown, f"cannot be used as a server: {failed.reason}{said}", hint=hint
         ) from failed
     except ValueError as error:
         raise ImportRefused(shown, str(error), hint=_file_hint(entry, base) or _MISSING_HINT) from error

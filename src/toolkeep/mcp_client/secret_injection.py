@@ -28,5 +28,5 @@ class SecretInjection(KnownSecrets):
         for name, text in filled.items():
             # A line break in a secret would inject further headers.
             if not _HEADER_VALUE.fullmatch(text):
-                raise ValueError(f"its header {echo_name(name)} would hold what no header can")
+                raise ValueError(f"its header {echo_name(name)} would have a value that headers cannot have")
         return filled

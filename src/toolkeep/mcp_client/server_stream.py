@@ -118,5 +118,5 @@ class ServerStream:
 
     async def _take(self, message: Message) -> None:
         if not message.method:
-            raise UpstreamFailed("it answered a request that nobody made")
+            raise UpstreamFailed("it answered a request that was not made")
         await self._replies.take(message)

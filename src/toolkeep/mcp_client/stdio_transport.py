@@ -167,7 +167,7 @@ class StdioTransport:
         waiting = self._waiting.get(number)
         if waiting is None or waiting.done():
             # An unknown id may be meant for another call: end the session rather than guess.
-            raise UpstreamFailed("it answered a request that nobody made")
+            raise UpstreamFailed("it answered a request that was not made")
         self._inbound.answer()
         try:
             waiting.set_result(answered(message))

@@ -70,7 +70,7 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions
         return _refused(name, f"is described in more than {TOOL_BYTES} bytes")
     pin = fingerprint(tool)
     if not pin:
-        return _refused(name, "is described in numbers that nobody can compare")
+        return _refused(name, "is described in numbers that cannot be compared")
     if "url" in wishes.target and (wrong := wrong_with_annotations(tool.get("inputSchema"))):
         return _refused(name, wrong)  # MUST be excluded over HTTP (2026-07-28, Tools)
     words = tool.get("description")

@@ -118,7 +118,7 @@ def read(raw: bytes, secrets: Iterable[str] = ()) -> Message:
     except FrameRefused as refused:
         raise UpstreamFailed(f"it sent a message that is not read: {refused}") from None
     except Unreadable:
-        what = "an empty line" if not raw.strip() else "what is no JSON-RPC message"
+        what = "an empty line" if not raw.strip() else "something that is not a JSON-RPC message"
         raise UpstreamFailed(f"it sent {what}") from None
 
 
@@ -174,7 +174,7 @@ class InboundMessages:
         self._count += 1
         # Flood protection: a server could keep the event loop busy without ever answering.
         if self._count > NOTIFICATIONS:
-            raise UpstreamFailed(f"it sent more than {NOTIFICATIONS} messages that nobody asked for")
+            raise UpstreamFailed(f"it sent more than {NOTIFICATIONS} unsolicited messages")
         if message.id is not None:
             if message.method == "ping":
                 return answer(message.id, b"{}")

@@ -121,7 +121,9 @@ class McpRunner:
             raise _not_run(call, error.code, error.message, Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a server was not granted its places", extra={"reason": str(error)})
-            raise _not_run(call, Code.TOUCHED_CHANGED, "what it would touch has changed meanwhile") from error
+            raise _not_run(
+                call, Code.TOUCHED_CHANGED, "what it would touch has changed since authorization"
+            ) from error
         except ValueError as error:
             raise _not_run(call, Code.NOT_RUNNABLE, str(error)) from error
         try:
@@ -261,7 +263,7 @@ def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) ->
     if over is not None and over.why is ExitReason.UNSTARTED:
         diagnosis = unstarted(target["command"], over)
     what = f"Tool '{call.tool.name}' gave no result: of its server '{target['upstream']}', {told}"
-    return RunRefused(Code.TOOL_FAILED, f"{what}; the next call begins anew", diagnosis=diagnosis)
+    return RunRefused(Code.TOOL_FAILED, f"{what}; the next call starts a new one", diagnosis=diagnosis)
 
 
 def _without_secrets(text: str, known: ToolContext) -> str:

@@ -40,7 +40,7 @@ def wrong_with_annotations(schema: Any) -> str:
     names: set[str] = set()
     for token, kind in _annotations(schema, _DEPTH):
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            return f"asks for a header by {ANNOTATION} that is no name of one"
+            return f"asks for a header by {ANNOTATION} that is not a header name"
         if kind not in _CARRIED:
             return f"asks by {ANNOTATION} for what no header carries: only {', '.join(_CARRIED)}"
         # Header names are case-insensitive: two arguments in one header could not be told apart by a proxy.

@@ -167,7 +167,7 @@ def _around(raw: bytes, arguments: bytes) -> Any:
         if type(params) is not dict or params.get("arguments") == 0:
             return data
         place += 1  # the same bytes occurred earlier, outside the arguments
-    raise Unreadable(PARSE_ERROR, "Parse error: the arguments cannot be told from the rest")
+    raise Unreadable(PARSE_ERROR, "Parse error: the arguments cannot be located")
 
 
 def _read_id(data: dict[str, Any]) -> Id | None:

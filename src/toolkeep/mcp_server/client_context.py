@@ -42,7 +42,7 @@ class _Nobody:
     """Stands in once the request is over."""
 
     async def ask(self, requests: Requests) -> dict[str, Any]:  # noqa: ARG002 -- whatever it is
-        raise ToolFailed("The call is over; its client cannot be asked")
+        raise ToolFailed("The call has ended, so its client cannot be asked")
 
     def start_task(self) -> bool:
         return False

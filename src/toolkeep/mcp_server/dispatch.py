@@ -153,7 +153,7 @@ class McpServer:
         if handler is None or (method in _OFFERED_IF_REGISTERED and not self._offers(method)):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:64]}")
         if not connection.version and method not in ("initialize", "ping"):
-            raise ProtocolError(INVALID_REQUEST, "Begin with initialize")
+            raise ProtocolError(INVALID_REQUEST, "Send initialize first")
         self._check_rate_limit()
         connection.may_answer = self.client_answers
         self._in_flight += 1
@@ -174,7 +174,7 @@ class McpServer:
     def _check_rate_limit(self) -> None:
         # Refused, not queued: a queue that clients can fill is memory that they control.
         if self._in_flight >= self.limits.in_flight:
-            raise ProtocolError(OVERLOADED, "Too many requests at once; wait for answers")
+            raise ProtocolError(OVERLOADED, "Too many concurrent requests; wait for responses")
         if not self._rate_limiter.take():
             raise ProtocolError(OVERLOADED, "Too many requests; slow down")
 
@@ -248,7 +248,7 @@ class McpServer:
 
     async def _initialize(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
         if connection.version:
-            raise ProtocolError(INVALID_REQUEST, "The handshake is over already")
+            raise ProtocolError(INVALID_REQUEST, "Already initialized")
         params = message.params
         said = params.get("capabilities"), params.get("clientInfo")
         # Kept for the whole session, so bounded: else each session could pin a message of the full size.
@@ -283,7 +283,7 @@ class McpServer:
     def _page(self, agent: str, cursor: object) -> tuple[list[RegisteredTool], str]:
         """One page of tools; the cursor is the last name shown, so pages stay stable while tools change."""
         if cursor is not None and not isinstance(cursor, str):
-            raise ProtocolError(INVALID_PARAMS, "cursor must be text")
+            raise ProtocolError(INVALID_PARAMS, "cursor must be a string")
         tools = sorted(self.keep.offered_tools(agent=agent), key=lambda tool: tool.name)
         self._given.note(agent, tools)
         if cursor is not None:

@@ -100,7 +100,7 @@ class TaskRecord:
             "pollIntervalMs": MCP_TASK_POLL_MS,
         }
         if self._work is not None and self._work[0].waits_for_person and status == "working":
-            data["statusMessage"] = "The call waits for a person to agree."
+            data["statusMessage"] = "The call is waiting for approval."
         return data
 
     def details(self) -> dict[str, Any]:

@@ -411,7 +411,7 @@ def _read_scope(text: str) -> HostScope:
         return HostScope(form=ScopeForm.HOST, name=host.name, ports=ports, leads_to=leads_to)
     base = read_host(target.removeprefix("*."))
     if base.is_address or "." not in base.name:
-        raise ValueError("behind *. stands a name of at least two parts, such as *.example.org")
+        raise ValueError("*. must be followed by a name of at least two parts, such as *.example.org")
     return HostScope(form=ScopeForm.BELOW, name=base.name, ports=ports)
 
 

@@ -80,14 +80,14 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
             or set(data) - set(_BODY_KEYS)
             or not isinstance(data.get("argument"), str)
         ):
-            raise ValueError(f"has a body that is no object with {', '.join(_BODY_KEYS)}")
+            raise ValueError(f"has a body that is not an object with {', '.join(_BODY_KEYS)}")
         content_type, is_file = data.get("content_type", "application/json"), data.get("file") is True
         known = MEDIA_TYPE if is_file else _CONTENT_TYPE
         if not isinstance(content_type, str) or not known.fullmatch(content_type):
             raise ValueError("has a body whose content_type is none that can be sent")
         fields, parts = (data.get(key) or {} for key in ("fields", "parts"))
         if not isinstance(fields, Mapping) or not isinstance(parts, Mapping):
-            raise ValueError("has a body whose fields or parts are no object")
+            raise ValueError("has a body whose fields or parts are not an object")
         return cls(
             argument=data["argument"],
             content_type=content_type,
@@ -218,7 +218,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 def _read_plan(fields: Mapping[str, Any], method: str, path: str) -> dict[str, Any]:
     listed, retries = fields.get("arguments") or [], fields.get("retries", 0)
     if not isinstance(listed, (list, tuple)):
-        raise ValueError("has arguments that are no list of places")
+        raise ValueError("has arguments that are not a list of places")
     placements = tuple(map(Placement.read, listed))
     in_path = {place.name for place in placements if place.where == "path"}
     # A parameter without a value would be sent literally, braces and all.
@@ -235,7 +235,7 @@ def _read_plan(fields: Mapping[str, Any], method: str, path: str) -> dict[str, A
     if not isinstance(secret_query, Mapping) or not all(
         isinstance(text, str) and text for pair in secret_query.items() for text in pair
     ):
-        raise ValueError("has a secret_query that is no object of texts")
+        raise ValueError("has a secret_query that is not an object of strings")
     body = fields.get("body")
     return {
         "placements": placements,
@@ -297,13 +297,13 @@ def _read_headers(headers: Any) -> tuple[tuple[str, str], ...]:
     if headers is None:
         return ()
     if not isinstance(headers, Mapping):
-        raise ValueError("has headers that are no object of texts")
+        raise ValueError("has headers that are not an object of strings")
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"has a header whose name cannot be: {echo(str(name))}")
         _refuse_ours(name)
         if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"has a header {echo_name(name)} that is no plain text of one line")
+            raise ValueError(f"has a header {echo_name(name)} that is not a single line of plain text")
         # A misspelled placeholder would be sent to the server, and the secret silently be missing.
         if set(_SECRET.sub("", value)) & set("{}"):
             raise ValueError(f"has a header {echo_name(name)} with braces; only {{secret:NAME}} is filled in")
@@ -333,7 +333,7 @@ def _with_secrets(
         text = _SECRET.sub(lambda place: _filled_secret(place, secret), value)
         # A secret with a newline (a file read with its end of line) would split the header.
         if not _HEADER_VALUE.fullmatch(text):
-            raise ValueError(f"has a secret that cannot stand in the header {echo_name(name)}")
+            raise ValueError(f"has a secret that cannot be sent in the header {echo_name(name)}")
         filled.append((name, text))
     return tuple(filled)
 

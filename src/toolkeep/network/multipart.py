@@ -45,12 +45,12 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
             or set(data) - _KEYS
             or data.get("kind", "text") not in get_args(PartKind)
         ):
-            raise ValueError("has a field of its body that is no object with kind, content_type, whole")
+            raise ValueError("has a field of its body that is not an object with kind, content_type, whole")
         content_type, whole = data.get("content_type", ""), data.get("whole", False)
         if not isinstance(content_type, str) or (content_type and not MEDIA_TYPE.fullmatch(content_type)):
             raise ValueError(f"has a field of its body whose content_type cannot be: {echo(content_type)}")
         if not isinstance(whole, bool):
-            raise ValueError("has a field of its body with a whole that is no boolean")
+            raise ValueError("has a field of its body with a whole that is not a boolean")
         return cls(kind=data.get("kind", "text"), content_type=content_type, whole=whole)
 
 

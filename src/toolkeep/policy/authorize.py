@@ -275,7 +275,7 @@ class Authorizer:
             return again
         if [one.shown for one in again.touched] != [one.shown for one in call.touched]:
             _close(again.touched)
-            return _changed(call, "", "what the call would touch is no longer the same")
+            return _changed(call, "", "a resource that the call accesses has changed")
         _close(again.touched)
         return replace(again, touched=call.touched)  # the descriptors held since the first check
 
@@ -337,12 +337,12 @@ class Authorizer:
         # Least privilege: a call stays inside what its definition declares, even where the agent holds more.
         # A hijacked argument must not use the agent's other grants.
         if not is_whole and not self._is_required(one, plan.required):
-            raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool says that it needs")
+            raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool's capabilities require")
         root = effective_grant.root_of(one)
         if root is None:
             # Only for the operator: the scope tells whether the file exists.
             lacks = f"{one.kind}:{scope_of(one, self._project)}" if agent.entity.id == OPERATOR else ""
-            reason = f"the agent does not hold {one.kind} of '{one.named}'"
+            reason = f"the agent has no grant for {one.kind} of '{one.named}'"
             raise TouchRefused(one.pointer, reason, lacks=lacks)
         one.root, one.folder = root, effective_grant.folder_of(root, one.kind)
         one.hosts = effective_grant.reach_of(one)
@@ -542,9 +542,11 @@ def _check_any(capability: Capability, plan: TouchPlan, effective_grant: Effecti
     # The argument exists but its value cannot be located in the call: deny, since any resource could be
     # named.
     if capability.kind in plan.unread:
-        raise TouchRefused("", f"what the call would touch of {capability.kind} cannot be told from it")
-    if not effective_grant.holds(capability.kind):
-        raise TouchRefused("", f"the agent holds no {capability.kind}", lacks=f"{capability.kind}:SCOPE")
+        raise TouchRefused("", f"its arguments do not show what it would access with {capability.kind}")
+    if not effective_grant.holds(capability.kind) and capability.kind not in plan.dispensable:
+        raise TouchRefused(
+            "", f"the agent has no grant for {capability.kind}", lacks=f"{capability.kind}:SCOPE"
+        )
 
 
 def _audit_text(one: Touched, checked: CheckedCall) -> str:
@@ -574,7 +576,7 @@ def _touch_refusal(
 def _changed(call: PermittedCall, pointer: str, reason: str) -> Refusal:
     reason = reason[0].upper() + reason[1:]
     if call.tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
-        reason = "Something that the call would touch is no longer what it was when it was checked"
+        reason = "A resource that the call accesses has changed since it was checked"
     return refuse(
         call.request,
         Code.TOUCHED_CHANGED,

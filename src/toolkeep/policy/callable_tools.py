@@ -22,7 +22,7 @@ def could_allow(grant: Grant, definition: ToolDefinition) -> bool:
         return True
     plan = TouchPlan(definition)
     # A kind that only an argument touches (`only`) is not needed without that argument.
-    optional = {mark.kind for _, mark in plan.marks if mark.only}
+    optional = {mark.kind for _, mark in plan.marks if mark.only} | plan.dispensable
     named = {mark.kind for _, mark in plan.marks} | plan.unread
     for capability in definition.capabilities:
         if capability.kind in optional:

@@ -222,7 +222,7 @@ def _check_annotations(annotations: dict[str, str | None], effect: str) -> None:
 
 def _check_silent(annotations: dict[str, str | None], effect: str) -> None:
     if effect == "forbid":
-        raise _Refused("forbids, so there is no question to spare", "take @silent away, or write a permit")
+        raise _Refused("forbids, so @silent has no effect", "remove @silent, or write a permit")
     if "ask" in annotations:
         raise _Refused("is annotated @ask and @silent", "write one of them")
     if annotations["silent"]:  # the author of @silent("high") expects it to suppress approval of high danger

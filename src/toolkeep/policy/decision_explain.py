@@ -235,11 +235,11 @@ class _Look:
     def at_whole(self, capability: Capability) -> Touch:
         """A requirement for which no argument names a resource."""
         if capability.scope in ANY_SCOPE:
-            found = self._holdings.holds(capability.kind)
+            found = self._holdings.holds(capability.kind) or capability.kind in self._plan.dispensable
             missing = self._not_held(capability.kind, "…")
             return Touch(
                 capability=capability.kind,
-                thing="(whatever the agent holds)",
+                thing="(whatever is granted to the agent)",
                 argument="",
                 objections=() if found else (missing,),
                 held_down=self._held_down(capability.kind, self._folders(capability.kind)),
@@ -247,7 +247,7 @@ class _Look:
         try:
             whole = whole_scope(capability, self._holder.project, self._search)
         except TouchRefused as refused:
-            objection = Objection(what=refused.reason, change=f"mend the definition: {refused.reason}")
+            objection = Objection(what=refused.reason, change=f"fix the definition: {refused.reason}")
             return Touch(
                 capability=capability.kind, thing=capability.scope, argument="", objections=(objection,)
             )
@@ -322,7 +322,7 @@ class _Look:
         if same and not any(requirement_contains(capability, one, **where) for capability in same):
             needs = ", ".join(map(str, same))
             yield Objection(
-                what="outside what the tool says that it needs",
+                what="outside the capabilities that the tool requires",
                 change=f"name something inside {needs}, or let the tool's definition require more",
             )
 
@@ -334,7 +334,7 @@ class _Look:
         where = self._holder.where("capabilities")
         needed = f"{kind}:{scope}"
         return Objection(
-            what="not held by the agent",
+            what="not granted to the agent",
             change=f"grant {echo_name(self._holder.name)} {needed} ({where})",
             capability=needed,
         )
@@ -394,7 +394,7 @@ def _of_forbid(say: PolicyResult, holder: Holder, checked: CheckedCall) -> str:
         where = holder.where("permissions")
         return f"give {echo_name(holder.name)} the permission {missing} ({where})"
     reason = f": {say.reason}" if say.reason else ""
-    return f"policy '{say.finding.policy}' ({say.place}) forbids it{reason}; call otherwise, or change it"
+    return f"policy '{say.finding.policy}' ({say.place}) forbids it{reason}; change the call, or the policy"
 
 
 def _of_no_permit(permits: list[PolicyResult], holder: Holder, checked: CheckedCall) -> str:

@@ -134,7 +134,7 @@ class ProtectedPaths:
                     return "holds the state of toolkeep, and may not be touched as a whole"
         # Fail closed: a state folder that cannot be resolved could lie anywhere.
         except (OSError, PathRefused):
-            return "cannot be told apart from the state of toolkeep, which cannot be reached"
+            return "might be the state folder of toolkeep, which no tool may access"
         return None
 
 

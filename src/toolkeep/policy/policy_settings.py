@@ -1,6 +1,6 @@
 """Policy configuration of a keep. Imports no policy engine, so that listing tools stays cheap."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -50,6 +50,13 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[Capability, ...] = ()
     permissions: tuple[str, ...] = ()
 
+    @classmethod
+    def read(cls, *, capabilities: Iterable[str] = (), permissions: Iterable[str] = ()) -> "Grant":
+        """A grant from text such as `fs.read:./docs`; ValueError says what is wrong with one."""
+        if isinstance(capabilities, str) or isinstance(permissions, str):
+            raise TypeError("capabilities and permissions are lists of text, not one text")
+        return cls(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
+
 
 DEFAULT_GRANT: Final = Grant(capabilities=(Capability("fs.read", "."),), permissions=DEFAULT_PERMISSIONS)
 """Default grant of the host's own code and of the command line: read the project, nothing else (POL-8)."""
@@ -80,3 +87,10 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_POLICY_SETTINGS: Final = PolicySettings()
+
+
+def sources_of(texts: Iterable[str]) -> tuple[PolicySource, ...]:
+    """Policy texts of the host's program, as sources."""
+    if isinstance(texts, str):
+        raise TypeError("policies are a list of texts, not one text")
+    return tuple(PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1))

@@ -23,7 +23,7 @@ from toolkeep.text.display import echo_name
 
 # O_PATH locates a file without opening it: no permission to read is needed, and no device or FIFO is
 # disturbed. O_CLOEXEC keeps the descriptor out of programs that the host starts.
-_FLAGS: Final = getattr(os, "O_PATH", 0) | os.O_CLOEXEC
+_FLAGS: Final = getattr(os, "O_PATH", 0) | getattr(os, "O_CLOEXEC", 0)
 _HAS_PATH_DESCRIPTORS: Final = hasattr(os, "O_PATH")
 
 _OPENAT2: Final = 437
@@ -39,9 +39,10 @@ _PATH_BYTES: Final = 4096
 _LINKS: Final = 40
 """MAXSYMLINKS: links that the kernel follows in one path."""
 
-_libc: Final = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
-_libc.syscall.restype = ctypes.c_long
+if _HAS_PATH_DESCRIPTORS:  # elsewhere every path is refused
+    _libc: Final = ctypes.CDLL(None, use_errno=True)
+    _libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+    _libc.syscall.restype = ctypes.c_long
 _StatFs: Final = ctypes.c_long * 64  # struct statfs: f_type comes first; the rest is padding
 
 _CLAUSES: Final = {
@@ -176,7 +177,7 @@ class ResolvedPath:
         return self.device, self.inode, self.path, self.missing
 
     def _changed(self) -> PathRefused:
-        reason = f"'{echo_name(self.text)}' is no longer what it was when it was checked"
+        reason = f"'{echo_name(self.text)}' has changed since it was checked"
         return PathRefused(reason, is_changed=True)
 
     def count(self, share: DescriptorQuota) -> None:
@@ -274,7 +275,7 @@ def _open_deepest(path: bytes) -> tuple[int, str]:
                 raise
             # Below a missing folder `..` has no inode to resolve against; folding it as text would guess.
             if name == b"..":
-                reason = "a path that does not exist yet cannot hold '..'"
+                reason = "a path that does not exist yet cannot contain '..'"
                 raise PathRefused(reason, tells_what_is_there=True) from None
             if name != b".":
                 missing.append(name)

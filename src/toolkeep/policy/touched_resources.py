@@ -15,7 +15,7 @@ from toolkeep.definitions.command_line import NoCommand, split_command
 from toolkeep.definitions.parameter import marked_kinds, marked_parts
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS, TOUCHES_KEY, Touches, kinds_of_mark
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.definitions.vocabulary import Isolation, TouchForm
 from toolkeep.json_values.frozen import objects_in
 from toolkeep.json_values.pointers import escaped, referred
 from toolkeep.limits import TOUCHED
@@ -178,6 +178,8 @@ class TouchPlan:
         self.marks = tuple(reader.found)
         self.unread = reader.unread
         """Capability kinds with a mark that cannot be located in a call."""
+        self.dispensable = _dispensable(definition)
+        """Capability kinds without a scope that the tool does without where the agent holds none."""
         self.touches_nothing = not self.required and not self.marks and not self.unread
         """Whether no call of the tool touches any resource, so that the capability check is skipped."""
 
@@ -209,6 +211,19 @@ class TouchPlan:
         yield from (Capability(kind) for kind in self.unread - required)
 
 
+def _dispensable(definition: ToolDefinition) -> frozenset[str]:
+    """Writing, for a tool that starts any program and is confined: `ls` must not need a grant to write.
+
+    Its worker can write what the agent holds, and so nothing where it holds nothing. Only at strict: in
+    process and at standard nothing but this check keeps a tool from writing, and a client runs its tools
+    itself.
+    """
+    is_confined = definition.constraints.required_isolation is Isolation.STRICT
+    is_ours_to_run = definition.source.is_by_hand and not definition.client_executed
+    starts_any = Capability(PROCESS_SPAWN) in definition.capabilities
+    return frozenset({FS_WRITE}) if is_confined and is_ours_to_run and starts_any else frozenset()
+
+
 def whole_scope(capability: Capability, base: str, search: str) -> Touched:
     """A requirement's whole scope as a touched resource; the caller closes it."""
     if TOUCH_FORMS[capability.kind] is not TouchForm.URL:
@@ -216,7 +231,7 @@ def whole_scope(capability: Capability, base: str, search: str) -> Touched:
     try:
         return Touched(capability.kind, "", HostScope.read(capability.scope))
     except ValueError as error:
-        raise TouchRefused("", f"the tool requires what nobody can grant: {error}") from error
+        raise TouchRefused("", f"the tool requires something that cannot be granted: {error}") from error
 
 
 class _Marks:

@@ -90,7 +90,7 @@ def settled(calls: list[ModelCall], stop: str, *, is_ended: bool, needs_ids: boo
         elif not call.name:
             why = "it names no tool"
         elif needs_ids and not call.id:
-            why = "it has no id, so that its answer would reach nobody"
+            why = "it has no id, so it cannot be answered"
         elif call.id and ids[call.id] > 1:
             why = "another call of the response has the same id"
         elif number >= STREAM_CALLS:

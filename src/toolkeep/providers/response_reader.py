@@ -17,7 +17,7 @@ def data_of(given: Any, provider: str) -> dict[str, Any]:
     elif not isinstance(given, dict) and callable(dump := getattr(given, "model_dump", None)):
         given = dump(by_alias=True, warnings=False)
     if not isinstance(given, dict):
-        raise ResponseUnreadable(provider, f"a {type(given).__name__} is no response")
+        raise ResponseUnreadable(provider, f"a {type(given).__name__} is not a response")
     return given
 
 

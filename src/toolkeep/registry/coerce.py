@@ -59,7 +59,7 @@ def coerce_tool(given: Any, services: Sequence[object] = ()) -> tuple[ToolDefini
     if callable(given):
         made = tool(given)
         return made.definition, made
-    raise TypeError(f"{type(given).__name__} is no tool: use @tool, ToolDefinition, a class or data")
+    raise TypeError(f"{type(given).__name__} is not a tool: use @tool, ToolDefinition, a class or data")
 
 
 def located(given: Any, error: DefinitionError) -> DefinitionError:

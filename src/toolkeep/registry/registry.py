@@ -49,7 +49,7 @@ class LockedSets(msgspec.Struct, frozen=True):
         if pin.key not in self.hashes:
             return "it is not in toolkeep.lock"
         if not pin.is_accepted:
-            return "toolkeep.lock names it, and nobody accepted that here"
+            return "toolkeep.lock names it, but it was not accepted here"
         if self.hashes[pin.key] != pin.definition_hash:
             return "toolkeep.lock names another definition than the one that was accepted here"
         return ""
@@ -175,7 +175,7 @@ class ToolRegistry:
                 raise NotAccepted(what, hint="`toolkeep list` shows what is quarantined")
             if definition_hash != pin.pending_hash or not self._state.take(pin):
                 what = f"the definition of tool {name!r} that waits is not the one with this hash"
-                raise NotAccepted(what, hint="look at it again: it changed meanwhile")
+                raise NotAccepted(what, hint="review it again: it has changed")
             new = self._pins[pin.key] = accepted(pin)
             taken = self._in_its_state(_with_version(tool, new.version))
             draft = Draft(self.snapshot, self._tier)

@@ -198,7 +198,8 @@ def _refuse_conflict(family: Family, tool: RegisteredTool) -> None:
         )
     for held in family:
         if held.version == tool.version and not is_import(tool):
-            raise DuplicateTool(tool.name, held_by=f"{held.name} {held.version}")
+            hint = "give yours another name or a higher version, or unregister the other first"
+            raise DuplicateTool(tool.name, held_by=f"{held.name} {held.version}", hint=hint)
 
 
 def with_state(tool: RegisteredTool, state: ToolState, why: str) -> RegisteredTool:

@@ -9,7 +9,6 @@ a dead process and is removed. Workers cannot reach these files: above `standard
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
 import secrets
@@ -21,6 +20,9 @@ from typing import Final
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.proc_stats import host_pid
+
+with contextlib.suppress(ImportError):  # Windows has none
+    import fcntl
 
 _PREFIX: Final = "toolkeep-"
 _BELOW: Final = Path("/sys")

@@ -57,7 +57,7 @@ def parse_unambiguous(body: Buffer) -> dict[str, Any]:
     # Each member has one colon outside strings, and a dict holds each key once: a difference in counts means
     # a duplicate.
     if _outside_strings(body).count(b":") != _members(found):
-        raise FrameRefused("a key stands in it twice")
+        raise FrameRefused("a key appears twice")
     return found
 
 

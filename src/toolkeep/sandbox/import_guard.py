@@ -344,7 +344,7 @@ def _modules_below(folder: str, left_out: Sequence[str]) -> dict[str, Identity]:
         for entry in _entries(left.pop()):
             seen += 1
             if seen > PROTECTED_ENTRIES:
-                raise ValueError("its folder holds too many modules to watch; grant a folder below it")
+                raise ValueError("its folder has too many modules to watch; grant a subfolder")
             if entry.is_symlink() or entry.name.endswith(_SUFFIXES) or _is_library(entry.name):
                 found[entry.path] = _of_status(entry.stat(follow_symlinks=False))
             elif _may_be_package(entry) and entry.path not in skipped:

@@ -29,11 +29,11 @@ from toolkeep.sandbox.worker_source import Streams, Worker
 _SAID_BYTES: Final = 16 * 1024
 """Longest control frame of our own code in a worker."""
 
-_LAST_WORDS_BYTES: Final = 2_000
-_ERRORS_PAUSE_S: Final = 0.05
+LAST_WORDS_BYTES: Final = 2_000
+ERRORS_PAUSE_S: Final = 0.05
 """Pause after each chunk of standard error, so that a program that floods it costs the host almost no CPU."""
 
-_LEAVING_SECONDS: Final = 1.0
+LEAVING_SECONDS: Final = 1.0
 """How long a program that closed its output may take to exit."""
 
 _SUSPEND_SECONDS: Final = 2.0
@@ -128,7 +128,7 @@ class PersistentProcess:
         self._worker = worker
         self._control = _Control(worker)
         self._output = LineReader(streams.output.fileno(), line_bytes)
-        self._errors = TailReader(streams.errors.fileno(), _LAST_WORDS_BYTES, _ERRORS_PAUSE_S)
+        self._errors = TailReader(streams.errors.fileno(), LAST_WORDS_BYTES, ERRORS_PAUSE_S)
         self._input = StdinWriter(streams.input.fileno())
         self._served = AsyncExitStack()
         self._is_closed = False
@@ -240,7 +240,7 @@ class PersistentProcess:
     async def _exit_error(self) -> ProcessExited:
         """Why it says nothing more; a program that is exiting gets a moment to report its status."""
         if not self._is_closed:
-            await asyncio.wait({self._control.ended}, timeout=_LEAVING_SECONDS)
+            await asyncio.wait({self._control.ended}, timeout=LEAVING_SECONDS)
         is_over = self._is_closed or self._control.ended.done()
         status = self._control.ended.result() if self._control.ended.done() else None
         why = ExitReason.ENDED if is_over else ExitReason.CLOSED

@@ -173,7 +173,7 @@ class WorkerPlan:
         # RLIMIT_AS counts per process: a tool that forks 64 children could take 64 times its limit.
         if self.has_processes != (self.memory_by in TREE_BOUNDS):
             raise ValueError(
-                "the memory of several processes is bounded by a cgroup or a watch, and only theirs"
+                "the memory of several processes is limited by a cgroup or a watch, and only theirs"
             )
         if self.connects and self.level is not Isolation.STRICT:
             raise ValueError("a way out is for strict workers: restricted has none, standard needs none")

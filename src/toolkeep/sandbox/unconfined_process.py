@@ -23,6 +23,9 @@ from typing import Any, Final, NamedTuple, Self
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.persistent_process import (
+    ERRORS_PAUSE_S,
+    LAST_WORDS_BYTES,
+    LEAVING_SECONDS,
     ExitReason,
     LineProcess,
     PersistentProcess,
@@ -39,9 +42,6 @@ UNCONFINED: Final = "unconfined"
 """What a result says instead of the mechanisms that confine its tool."""
 
 _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
-_LAST_WORDS_BYTES: Final = 2_000
-_ERRORS_PAUSE_S: Final = 0.05
-_LEAVING_SECONDS: Final = 1.0
 
 
 class UnconfinedPlan(NamedTuple):
@@ -86,7 +86,7 @@ class UnconfinedProgram:
         self._process = process
         self._held = held
         self._output = LineReader(process.reply, line_bytes)
-        self._errors = TailReader(process.errors, _LAST_WORDS_BYTES, _ERRORS_PAUSE_S)
+        self._errors = TailReader(process.errors, LAST_WORDS_BYTES, ERRORS_PAUSE_S)
         self._input = StdinWriter(process.request)
         self._is_closed = False
 
@@ -153,7 +153,7 @@ class UnconfinedProgram:
             raise await self._exit_error() from error
 
     async def _exit_error(self) -> ProcessExited:
-        status = None if self._is_closed else await self._process.exit_status(_LEAVING_SECONDS)
+        status = None if self._is_closed else await self._process.exit_status(LEAVING_SECONDS)
         is_over = self._is_closed or status is not None
         why = ExitReason.ENDED if is_over else ExitReason.CLOSED
         return ProcessExited(why, status=status, last_words=self.last_words)

@@ -100,8 +100,8 @@ class KeepApp:
         if not self._is_allowed_host(headers):
             raise RequestRefused(
                 Code.NOT_SPOKEN_TO,
-                "the request is meant for another host, or comes from a page of another",
-                hint="the operator names further hosts with `toolkeep serve --allow-host`",
+                "the Host or Origin header names another host",
+                hint="allow it with `toolkeep serve --allow-host HOST`",
             )
 
     async def _routed(self, found: Found, request: Request, scope: Scope) -> Response | None:

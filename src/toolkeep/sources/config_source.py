@@ -47,7 +47,7 @@ class ConfigProvider:
             message = "is missing" if data.get("version") is None else "is no text"
             problems.append(_problem("version", message, "write version: '1.0.0', in quotes"))
         if run is not None and data.get("client_executed"):
-            problems.append(_problem("run", "stands beside client_executed", "keep one of the two"))
+            problems.append(_problem("run", "conflicts with client_executed", "keep one of the two"))
         data.setdefault("category", "custom")
         refused = None
         if problems:
@@ -124,7 +124,7 @@ _MENDS = {
 def _wrong_with(kind: str, target: Any) -> str | None:
     if kind == "command":
         is_argv = isinstance(target, list) and target and all(isinstance(word, str) for word in target)
-        return None if is_argv and target[0].strip() else "is no list of texts that begins with a program"
+        return None if is_argv and target[0].strip() else "is not a list of strings, a program first"
     if kind == "wasm" and isinstance(target, dict):
         return _wrong_with_wasm(target)
     if kind == "process":
@@ -155,7 +155,7 @@ def _wrong_with_wasm(target: dict[str, Any]) -> str | None:
     if output not in ("json", "text"):
         return "has an output that is neither json nor text"
     if type(fuel) is not int or not 0 < fuel < 1 << 63:
-        return "has a fuel that is no number above 0"
+        return "has a fuel that is not a number above 0"
     unknown = target.keys() - {"path", "output", "fuel"}
     return f"has the unknown key {echo_name(min(unknown))}" if unknown else None
 

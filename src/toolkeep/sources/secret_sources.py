@@ -88,7 +88,7 @@ def _from_keyring(name: str, where: str) -> str:
     except (Exception, SystemExit):  # noqa: BLE001 -- a foreign back end, whose message may hold anything
         raise SecretUnavailable(name, reason="the keyring did not give it") from None
     if not value:
-        reason = "the keyring does not hold it"
+        reason = "the keyring does not have it"
         raise SecretUnavailable(name, reason=reason, hint=f"run: keyring set {service} {user}")
     return str(value)
 

@@ -24,7 +24,7 @@ def offer_of(held: StoredDefinition | BrokenDefinition) -> Offer:
     definition = held.definition
     data = definition.to_dict()
     if run is not None and definition.client_executed:
-        problems.append(_problem("run", "stands beside client_executed", "keep one of the two"))
+        problems.append(_problem("run", "conflicts with client_executed", "keep one of the two"))
     if definition.constraints.required_isolation is Isolation.NONE:
         problems.append(
             _problem(

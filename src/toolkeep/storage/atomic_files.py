@@ -45,6 +45,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def sync_data(descriptor: int) -> None:
+    """fsync a file without what its data does not need, where the system has that; macOS has not."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write everything, after short writes, too."""
     view = memoryview(data)

@@ -197,7 +197,7 @@ def _unpack(source: Path, folder: Path) -> Manifest:
         with tarfile.open(source, mode="r:") as archive:
             manifest = _read_members(archive, folder, source)
     except (tarfile.TarError, EOFError) as error:
-        raise _broken(source, "is no backup, or cut off") from error
+        raise _broken(source, "is not a backup, or is truncated") from error
     except OSError as error:
         raise _broken(source, f"cannot be read: {error.strerror}") from error
     _check_databases(manifest, folder, source)
@@ -220,7 +220,7 @@ def _read_members(archive: tarfile.TarFile, folder: Path, source: Path) -> Manif
     if manifest is None:
         raise _broken(source, "is cut off: it does not say what it holds")
     if set(manifest.members) != set(found.values()):
-        raise _broken(source, "does not hold what it says that it holds")
+        raise _broken(source, "does not match its manifest")
     return manifest
 
 
@@ -268,7 +268,7 @@ def _check_databases(manifest: Manifest, folder: Path, source: Path) -> None:
             with contextlib.closing(sqlite3.connect(folder / name)) as connection:
                 (answer,) = connection.execute("PRAGMA integrity_check").fetchone()
         except sqlite3.Error as error:
-            raise _broken(source, f"holds a {name} that is no database") from error
+            raise _broken(source, f"contains a {name} that is not a database") from error
         if answer != "ok":
             raise _broken(source, f"holds a {name} that is broken")
 
@@ -349,6 +349,9 @@ def _users(folder: Path) -> list[int]:
 
     Their open files would stay in the state that was moved aside, and their writes would be lost.
     """
+    if not Path("/proc/self/fd").is_dir():
+        reason = "this system does not tell which processes use it"
+        raise BackupRefused(str(folder), reason, hint="name a folder that does not exist yet")
     real = os.path.realpath(folder)
     others = [process for process in Path("/proc").glob("[0-9]*") if int(process.name) != os.getpid()]
     return sorted(

@@ -83,7 +83,7 @@ class Keys:
         check_private(self.folder)
         key = path.read_bytes()
         if len(key) != _KEY_BYTES:  # with a short key, secrets could be guessed offline
-            raise StateUnusable(str(path), "is no key", hint="bring it back from a backup, or move it away")
+            raise StateUnusable(str(path), "is not a key", hint="restore it from a backup, or move it away")
         return key
 
     def prepare_next(self, index: int) -> Signer:

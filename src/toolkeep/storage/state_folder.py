@@ -61,7 +61,9 @@ def make_private(folder: Path) -> None:
             sync_folder(missing.parent)  # otherwise a crash may lose the name, with all that is in it
     except OSError as error:
         reason = f"cannot be made: {error.strerror}"
-        raise StateUnusable(str(folder), reason, hint="set TOOLKEEP_HOME to a folder of yours") from error
+        raise StateUnusable(
+            str(folder), reason, hint="set TOOLKEEP_HOME to a folder that only you can write"
+        ) from error
     check_private(folder)
 
 
@@ -82,7 +84,7 @@ def check_private(folder: Path) -> None:
     """
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise StateUnusable(str(folder), "is no folder", hint="move it away, or set TOOLKEEP_HOME")
+        raise StateUnusable(str(folder), "is not a folder", hint="move it away, or set TOOLKEEP_HOME")
     if status.st_uid != os.geteuid():
         raise StateUnusable(str(folder), "belongs to another user", hint="set TOOLKEEP_HOME to one of yours")
     if stat.S_IMODE(status.st_mode) & 0o077:

@@ -96,4 +96,4 @@ class FileSignIns:
 
     def _unusable(self, path: Path) -> StateUnusable:
         hint = "remove it, and sign in again"
-        return StateUnusable(str(path), "is no file of yours alone that holds tokens", hint=hint)
+        return StateUnusable(str(path), "is not a token file that only you can access", hint=hint)

@@ -74,7 +74,7 @@ class Webhook:
     ) -> None:
         # Events name agents and tools, and the signature does not encrypt them.
         if read_url(url).scheme != "https":
-            raise ValueError("a webhook must begin with https://")
+            raise ValueError("a webhook must start with https://")
         self._url = url
         self._key = signing_key(secret)
         self._source = source

@@ -107,7 +107,7 @@ def git_commit(path: Sequence[str], message: str, files: Sequence[str] | None = 
             raise ToolFailed(f"'{filtered}' {why}: commit it by hand")
         repository.said("add", "--", *files)
     if repository.run(*_DIFF, "--cached", "--quiet").status == 0 and not repository.is_merging():
-        raise ToolFailed("Nothing is staged, so that there is nothing to commit; name the files to commit")
+        raise ToolFailed("Nothing is staged, so there is nothing to commit; name the files to commit")
     done = repository.run("commit", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "-m", message)
     if done.status and "auto-detection is disabled" in done.text():
         hint = "set user.name and user.email in the repository's configuration"
@@ -206,5 +206,5 @@ def as_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _checked(revision: str) -> str:
     if not _REVISION.fullmatch(revision):
-        raise ToolFailed(f"'{revision}' is no revision: write a branch, a tag, a hash or a range of them")
+        raise ToolFailed(f"'{revision}' is not a revision: give a branch, a tag, a hash or a range of them")
     return revision

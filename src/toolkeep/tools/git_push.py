@@ -46,7 +46,7 @@ def git_push(
 def _checked(branch: str) -> str:
     if not _BRANCH.fullmatch(branch) or _NO_BRANCH.search(branch):
         hint = "write it as git_status does, without refs/heads/"
-        raise ToolFailed(f"'{branch}' is no name of a branch; {hint}")
+        raise ToolFailed(f"'{branch}' is not a valid branch name; {hint}")
     return branch
 
 

@@ -42,7 +42,7 @@ def _settings(url: str, secret: str) -> dict[str, str]:
     found = {"http.sslVerify": "true", "http.followRedirects": "false", "http.emptyAuth": "false"}
     if secret:
         if not secret.isprintable():
-            raise ToolFailed("The secret of the server is no plain text of one line; tell the operator")
+            raise ToolFailed("The secret of the server is not a single line of plain text; tell the operator")
         origin = "/".join(url.split("/")[:3])
         found[f"http.{origin}/.extraHeader"] = f"Authorization: Basic {_credential(secret)}"
     return found

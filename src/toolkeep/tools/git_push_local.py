@@ -37,7 +37,7 @@ def push_to_folder(lender: ObjectAlternates, folder: ToolPath, tip: str, target:
     _send_objects(lender, there, tip)
     moving = "-m", "push", f"refs/heads/{target}", tip, before or "0" * len(tip)
     if lender.run("update-ref", *moving, git_dir=there).status != 0:
-        why = "the branch there moved meanwhile, or another one has its name as a folder; look and try again"
+        why = "the branch has moved, or another branch uses its name as a folder; fetch and try again"
         raise ToolFailed(f"'{target}' was not pushed to '{folder.named}': {why}")
     what = f"'{target}'" if before else f"the new branch '{target}'"
     return f"Pushed {tip[:12]} to {what} of '{folder.named}'"

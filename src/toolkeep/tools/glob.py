@@ -37,7 +37,7 @@ class Glob:
             self._expression = _Expression(translate(pattern.removeprefix("./").strip("/")))
         except NoPattern as error:
             hint = "write something like *.py, and a backslash before a character that is meant as it is"
-            raise ToolFailed(f"'{pattern}' is no pattern for names ({error}); {hint}") from error
+            raise ToolFailed(f"'{pattern}' is not a valid name pattern ({error}); {hint}") from error
 
     def fits(self, relative: str) -> bool:
         """Whether the path matches the pattern."""

@@ -71,7 +71,7 @@ def _compiled(pattern: str, *, case_insensitive: bool) -> Any:
         said = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else error.args[0]
         said = said.replace("(?m)", "", 1)
         hint = "look-around and back-references are not there; search for literal text with \\Q...\\E"
-        raise ToolFailed(f"'{pattern}' is no regular expression that can be used ({said}); {hint}") from error
+        raise ToolFailed(f"'{pattern}' is not a valid regular expression ({said}); {hint}") from error
 
 
 def _entries(folder: str) -> "list[os.DirEntry[str]]":

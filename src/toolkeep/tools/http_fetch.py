@@ -84,7 +84,7 @@ def web_search(query: str, max_results: int = 10, *, endpoint: str = "") -> str:
     except (OSError, http.client.HTTPException) as error:
         raise ToolFailed("The search engine cannot be reached") from error
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise ToolFailed("The search engine gave something that is no list of results") from error
+        raise ToolFailed("The search engine did not return a list of results") from error
     return "\n\n".join(found) if found else "[nothing was found]"
 
 
@@ -102,7 +102,7 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
             raise ToolFailed(f"the header {name} is not the caller's to set")
         # A line break would inject another header.
         if not name.isascii() or not name.replace("-", "").isalnum() or not value.isprintable():
-            raise ToolFailed(f"{name!r} is no header that can be sent")
+            raise ToolFailed(f"{name!r} is not a valid header")
     return dict(headers)
 
 

@@ -181,10 +181,10 @@ def run_program(
         )
     except OSError as error:
         if error.filename == folder.real:
-            raise ToolFailed(f"'{folder.named}' is no folder to run a command in") from error
+            raise ToolFailed(f"'{folder.named}' is not a folder") from error
         raise ToolFailed(f"'{name}' cannot be run: {_hindrance(error)}") from error
     except ValueError as error:
-        raise ToolFailed(f"'{name}' cannot be run: an argument holds a NUL character") from error
+        raise ToolFailed(f"'{name}' cannot be run: an argument contains a NUL character") from error
     output = _Output()
     with process:
         try:

@@ -68,7 +68,7 @@ def reason(error: OSError) -> str:
         errno.EACCES: "may not be opened",
         errno.EPERM: "may not be opened",
         errno.ELOOP: "is a symbolic link",
-        errno.ENOTDIR: "lies below something that is no folder",
+        errno.ENOTDIR: "is below something that is not a folder",
         errno.EISDIR: "is a folder",
         errno.ENAMETOOLONG: "has too long a name",
         errno.ENXIO: "is a socket or a device, not a file",

@@ -17,7 +17,7 @@ from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.tools.tool_path import ToolPath, kind_of, reason
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_STEP: Final = _OPEN | os.O_PATH
+_STEP: Final = _OPEN | getattr(os, "O_PATH", 0)
 _EDITED_BYTES: Final = 32 << 20
 """An edit holds the file in memory several times."""
 _LOOKED_AT: Final = 8192
@@ -182,7 +182,7 @@ class _Folder:
 
     def _check_unchanged(self, place: ToolPath, name: str, old: os.stat_result | None) -> None:
         if _identity(self.status(name)) != _identity(old):
-            raise ToolFailed(f"'{place.named}' was changed by somebody meanwhile; read it again")
+            raise ToolFailed(f"'{place.named}' has changed; read it again")
 
 
 def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
@@ -269,7 +269,7 @@ def _unwritten(place: ToolPath, error: OSError, *, create_directories: bool = Tr
     if os.path.isdir(place.real):
         return f"'{place.named}' was not written: it is a folder"
     if isinstance(error, FileExistsError):
-        return f"'{place.named}' was not written: it lies below something that is no folder"
+        return f"'{place.named}' was not written: it is below something that is not a folder"
     if isinstance(error, FileNotFoundError) and not create_directories:
         return f"'{place.named}' was not written: its folder does not exist; create_directories makes it"
     return f"'{place.named}' was not written: it {reason(error)}"
@@ -326,7 +326,7 @@ def _ambiguous(place: ToolPath, text: str, starts: Sequence[int]) -> str:
         shown.append(f"  {number}: {line[:_SHOWN_CHARS]}")
     is_more = len(starts) > _SHOWN_PLACES
     count = f"more than {_SHOWN_PLACES}" if is_more else str(len(starts))
-    said = f"old_content stands in '{place.named}' {count} times, so nothing was changed"
+    said = f"old_content occurs {count} times in '{place.named}', so nothing was changed"
     places = "\n".join([*shown, *(["  and more"] if is_more else [])])
     return f"{said}:\n{places}\nAdd lines around the one that is meant"
 

@@ -61,7 +61,7 @@ def explain(
 
 
 def _unexplained() -> Violation:
-    return _whole(NotStrictJson("the arguments do not fit", "follow the signature", code=Code.CHECK_FAILED))
+    return _whole(NotStrictJson("the arguments do not match", "follow the signature", code=Code.CHECK_FAILED))
 
 
 def _explain(

@@ -178,7 +178,7 @@ class Snapshot:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise NotStrictJson("text holds a lone surrogate", "send valid Unicode", path=path) from None
+            raise NotStrictJson("text contains a lone surrogate", "send valid Unicode", path=path) from None
         return text
 
     def _key(self, key: object, path: str) -> str:

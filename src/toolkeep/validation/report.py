@@ -245,7 +245,7 @@ class _Wording:
 
     def misfit(self, place: Place, _: None) -> Words:
         expected = self._expected(place)
-        return self._words(place, "does not fit its schema", expected, f"Send {expected}")
+        return self._words(place, "does not match its schema", expected, f"Send {expected}")
 
     def unchecked(self, place: Place, _: None) -> Words:
         return self._words(place, "could not be checked", "a simpler value", _SIMPLER)
@@ -397,7 +397,7 @@ class _Wording:
 
     def no_alternative(self, place: Place, _: None) -> Words:
         expected = self._expected(place)
-        return self._words(place, "fits none of its alternatives", expected, f"Send {expected}")
+        return self._words(place, "matches none of its alternatives", expected, f"Send {expected}")
 
     def other_type(self, place: Place, types: list[str]) -> Words:
         wanted = _article(" or ".join(types))

@@ -152,7 +152,7 @@ def _objection(error: Exception, arguments: Arguments) -> Objection:
     if isinstance(error, NotStrictJson):
         return error
     if isinstance(error, UnicodeEncodeError):
-        return NotStrictJson("text holds a lone surrogate", "send valid Unicode")
+        return NotStrictJson("text contains a lone surrogate", "send valid Unicode")
     if isinstance(error, ValueError) and type(arguments) in (str, bytes, bytearray, memoryview):
         return why_not_json(as_bytes(arguments))
     return NotStrictJson("the arguments could not be checked", "send simpler values", code=Code.CHECK_FAILED)

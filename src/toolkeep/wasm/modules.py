@@ -150,7 +150,7 @@ def _open(path: str) -> int:
         raise _unusable("the file of its module cannot be read; check its permissions") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _unusable("what run.wasm names is no file")
+        raise _unusable("run.wasm does not name a file")
     return descriptor
 
 
@@ -164,7 +164,7 @@ def _check_bytes(body: bytes) -> None:
     if len(body) > MODULE_BYTES:
         raise _unusable(f"its module is larger than {MODULE_BYTES} bytes")
     if not body.startswith(_MAGIC):
-        raise _unusable("its file is no WASM module; name the .wasm file that your compiler made")
+        raise _unusable("its file is not a WASM module; name the .wasm file that your compiler wrote")
     if body.startswith(_MODULE):
         return
     if any(body[_LAYER]):

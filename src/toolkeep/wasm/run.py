@@ -200,7 +200,7 @@ class Run:
             text = f"gave more than {limit}; let it give less, or write a file"
             raise WasmEnded(Ending.TOO_BIG, text, denied=Denied.OUTPUT_SIZE, limit=limit)
         if self._watch.is_over:
-            raise WasmEnded(Ending.STOPPED, "was stopped: its time was up, or nobody waited for it")
+            raise WasmEnded(Ending.STOPPED, "was stopped: it timed out or was cancelled")
 
     def _left(self, code: int) -> bytes:
         """Answer of a module that called `proc_exit`."""

@@ -146,9 +146,9 @@ FAILURES = {
     "leave": ("ACODE-TSR-034", "its program ended with exit status 3"),
     "crash": ("ACODE-TSR-034", "its program ended by signal 6 (Aborted)"),
     "close": ("ACODE-TSR-034", "its program closed its standard output"),
-    "junk": ("ACODE-TSR-035", "its program wrote a line that is no answer: it is not JSON"),
+    "junk": ("ACODE-TSR-035", "its program wrote a line that is not a response: it is not JSON"),
     "empty": ("ACODE-TSR-035", "its program wrote an empty line"),
-    "say twice": ("ACODE-TSR-035", "its program wrote a line that is no answer: a key stands in it twice"),
+    "say twice": ("ACODE-TSR-035", "its program wrote a line that is not a response: a key appears twice"),
     "answer another": ("ACODE-TSR-035", "its program answered another request than the one it was asked"),
     "answer nobody": ("ACODE-TSR-035", "its program wrote an object that is no answer"),
     "flood": ("ACODE-TSR-036", "gave more than 100 MiB"),
@@ -281,11 +281,11 @@ def test_nothing_is_left_of_a_keep_that_was_closed(tmp_path: Path) -> None:
     ("fields", "said"),
     [
         ({"argv": []}, "has no argv"),
-        ({"argv": ["x\0y"]}, "has a argv that is no list of texts"),
+        ({"argv": ["x\0y"]}, "has a argv that is not a list of strings"),
         ({"environment": {"LD_PRELOAD": "x"}}, "sets the variable LD_PRELOAD"),
         ({"environment": {"https_proxy": "x"}}, "sets the variable https_proxy"),
         ({"environment": {"A B": "x"}}, "a name that no variable can have"),
-        ({"idle_s": 0}, "an idle_s that is no number from 1 to 86400"),
+        ({"idle_s": 0}, "an idle_s that is not a number from 1 to 86400"),
     ],
 )
 def test_what_cannot_be_started_is_refused_when_it_is_defined(fields: dict[str, Any], said: str) -> None:

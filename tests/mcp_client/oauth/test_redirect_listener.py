@@ -79,7 +79,7 @@ def test_nobody_is_waited_for_without_end() -> None:
         async with listening(is_ours) as loopback:
             await loopback.answer(0.01)
 
-    with pytest.raises(UpstreamFailed, match="nobody signed in"):
+    with pytest.raises(UpstreamFailed, match="no sign-in within"):
         asyncio.run(main())
 
 

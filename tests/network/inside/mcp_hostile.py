@@ -158,7 +158,7 @@ async def test_what_is_packed_is_not_unpacked(world: World) -> None:
     assert reason == "the answer of 'mcp.example' broke off, or is not HTTP/1.1"
 
 
-NO_MESSAGE = "it sent what is no JSON-RPC message"
+NO_MESSAGE = "it sent something that is not a JSON-RPC message"
 WRONG = {
     b'{"jsonrpc":"2.0","id":3,"result":{"content":[]},"result":{"content":[]}}': NO_MESSAGE,
     b'{"jsonrpc":"2.0","id":3,"id":4,"result":{}}': NO_MESSAGE,
@@ -168,7 +168,7 @@ WRONG = {
     b'{"jsonrpc":"2.0","id":3,"result":"\\ud800"}': NO_MESSAGE,
     b"\xff\xfe{}": NO_MESSAGE,
     b"": "it sent an empty line",
-    b'{"jsonrpc":"2.0","id":"3","result":{}}': "it answered a request that nobody made",
+    b'{"jsonrpc":"2.0","id":"3","result":{}}': "it answered a request that was not made",
     b'{"jsonrpc":"2.0","id":3,"result":[]}': "its answer to tools/call is no object",
 }
 
@@ -259,5 +259,5 @@ async def test_a_header_that_a_server_says_back_reaches_nobody(world: World) -> 
             os.environ["KEY"] = f"{SECRET}\nX-More: yes"
             refused = await keep.call("echo", {}, agent="ada")
     assert refused.code is Code.NOT_RUNNABLE
-    assert "its header Authorization would hold what no header can" in refused.text
+    assert "its header Authorization would have a value that headers cannot have" in refused.text
     assert SECRET not in refused.text

@@ -215,7 +215,7 @@ async def test_what_a_server_calls_its_document_is_its_own_and_public(world: Wor
         "javascript:alert(1)",
         "https://u:p@mcp.example/",
     ):
-        assert "is no plain https URL" in await why_not(
+        assert "is not a plain https URL" in await why_not(
             find_protected(AuthorizationServerClient(), URL, place)
         )
     assert (server.asked, auth.asked, inner.asked) == ([], [], [])
@@ -274,7 +274,7 @@ async def test_endpoints_of_another_kind_are_refused_before_anything_is_shown(wo
         ):
             auth.pages[META] = metadata(**{endpoint: url})
             browser = Browser()
-            assert "is no plain https URL" in await why_not(signed_in(browser)), (endpoint, url)
+            assert "is not a plain https URL" in await why_not(signed_in(browser)), (endpoint, url)
             assert browser.shown == []
 
 
@@ -293,7 +293,7 @@ async def test_documents_must_be_about_what_they_were_asked_for(world: World) ->
     assert (await signed_in()).resource == "https://mcp.example"
     for issuer in ("https://bank.example", f"{ISSUER}/", "https://AUTH.example", None):
         auth.pages[META] = metadata(issuer=issuer)
-        assert "says that it is somebody else" in await why_not(signed_in()), issuer
+        assert "identifies itself as another one" in await why_not(signed_in()), issuer
 
 
 async def test_the_configuration_decides_who_signs_in(world: World) -> None:

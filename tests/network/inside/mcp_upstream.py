@@ -137,8 +137,8 @@ async def test_the_newer_era_is_spoken_without_a_handshake(world: World) -> None
 async def test_hostile_answers_end_the_conversation(world: World) -> None:
     note = {"method": "notifications/message", "params": {}}
     ways: dict[str, tuple[Answering, str]] = {
-        "another's": (lambda _: [{"id": 999, "result": {}}], "it answered a request that nobody made"),
-        "flood": (lambda _: [note] * 2_500, "it sent more than 2000 messages that nobody asked for"),
+        "another's": (lambda _: [{"id": 999, "result": {}}], "it answered a request that was not made"),
+        "flood": (lambda _: [note] * 2_500, "it sent more than 2000 unsolicited messages"),
         "none": (lambda _: [note], "it gave no answer"),
     }
     upstream = Upstream()

@@ -56,7 +56,7 @@ def test_a_definition_is_made_changed_and_deleted(keep: Keep) -> None:
     assert made.headers["hx-redirect"] == "/ui/tools/send_parcel"
     assert "is not higher" in errors(same)["version"]
     assert higher.headers["hx-redirect"] == "/ui/tools/send_parcel"
-    assert "another than when it was read" in errors(late)["name"]
+    assert "changed since you read it" in errors(late)["name"]
     assert (view["tool"]["version"], view["tool"]["description"]) == ("1.1.0", "Send it.")
     assert [one["version"] for one in view["versions"]] == ["1.1.0", "1.0.0"]
     assert (gone.headers["hx-redirect"], after) == ("/ui/tools", 404)

@@ -62,7 +62,7 @@ def test_an_untouched_log_is_intact_and_the_report_says_what_it_rests_on(origina
     report = verify(original)
     assert (report.records, report.covered, report.uncovered, report.torn_bytes) == (RECORDS, RECORDS, 0, 0)
     assert report.outside == ()
-    assert "none: a rollback" in str(report)
+    assert "none, so a rollback" in str(report)
     assert report.key.endswith(", the keep's own")
     assert report.origin in report.key
     assert report.to_dict()["is_intact"] is True
@@ -193,7 +193,7 @@ def test_a_stray_file_and_an_empty_segment_are_named(copy: Path) -> None:
     segment(copy, 4).write_bytes(b"")
     segment(copy, 3).write_bytes(b"")
     messages = [each.message for each in verify(copy).findings]
-    assert messages == ["the segment is empty", "notes.txt is no segment"]
+    assert messages == ["the segment is empty", "notes.txt is not a segment"]
 
 
 def test_a_whole_history_forged_without_the_key_is_found(copy: Path, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ _NUMBERS: Final = {
     "add_key": (248, 217),
     "bpf": (321, 280),
     "cachestat": (451, 451),
+    "capset": (126, 91),
+    "clone": (56, 220),
     "clone3": (435, 435),
     "execveat": (322, 281),
     "fchmodat2": (452, 452),
@@ -49,6 +51,7 @@ CLONE_NEWUSER: Final = 0x1000_0000
 CLONE_NEWPID: Final = 0x2000_0000
 CLONE_NEWNET: Final = 0x4000_0000
 CLONE_PARENT: Final = 0x0000_8000
+CLONE_UNTRACED: Final = 0x0080_0000
 SIGCHLD: Final = 17
 AT_FDCWD: Final = -100
 PR_SET_NAME: Final = 15

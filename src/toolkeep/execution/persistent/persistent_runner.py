@@ -140,7 +140,9 @@ class PersistentRunner:
             raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a program was not granted its places", extra={"reason": str(error)})
-            reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
+            reason = (
+                f"Tool '{call.tool.name}' was not run: what it would touch has changed since authorization"
+            )
             raise RunRefused(Code.TOUCHED_CHANGED, reason) from error
         except ValueError as error:
             raise RunRefused(Code.NOT_RUNNABLE, f"Tool '{call.tool.name}' was not run: {error}") from error
@@ -234,7 +236,7 @@ def _understood(call: RecordedCall, line: bytes, requested: str, known: tuple[st
         # Duplicate keys are refused: the check and a later reader might see different ids.
         said = redacted(parse_unambiguous(line), known, line)
     except FrameRefused as refused:
-        what = "an empty line" if not line.strip() else f"a line that is no answer: {refused}"
+        what = "an empty line" if not line.strip() else f"a line that is not a response: {refused}"
         raise _invalid(call, f"wrote {what}") from refused
     match said:
         # An answer to an earlier, cancelled request must not be taken for this one.

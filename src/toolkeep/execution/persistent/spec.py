@@ -88,7 +88,7 @@ def _texts(value: Any, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(word, str) and "\0" not in word for word in value):
-        raise ValueError(f"has a {name} that is no list of texts")
+        raise ValueError(f"has a {name} that is not a list of strings")
     return tuple(value)
 
 
@@ -96,7 +96,7 @@ def _read_environment(value: Any) -> tuple[tuple[str, str], ...]:
     if value is None:
         return ()
     if not isinstance(value, Mapping):
-        raise ValueError("has an environment that is no object of texts")
+        raise ValueError("has an environment that is not an object of strings")
     for name, text in value.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             raise ValueError("has an environment with a name that no variable can have")
@@ -105,7 +105,7 @@ def _read_environment(value: Any) -> tuple[tuple[str, str], ...]:
         if _OURS.fullmatch(name):
             raise ValueError(f"sets the variable {name}, which is not a tool's to set")
         if not isinstance(text, str) or "\0" in text:
-            raise ValueError(f"has an environment whose {name} is no text")
+            raise ValueError(f"has an environment whose {name} is not a string")
     return tuple(value.items())
 
 
@@ -113,7 +113,7 @@ def _read_idle(value: Any) -> float:
     least, most = PROCESS_IDLE_SECONDS
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not least <= value <= most:
-        raise ValueError(f"has an idle_s that is no number from {least:g} to {most:g}")
+        raise ValueError(f"has an idle_s that is not a number from {least:g} to {most:g}")
     return float(value)
 
 
@@ -130,5 +130,5 @@ def _filled(
     filled = tuple((name, _SECRET.sub(lambda place: secret(place[1]), text)) for name, text in environment)
     for name, text in filled:
         if "\0" in text:
-            raise ValueError(f"its secret for {name} holds a null character")
+            raise ValueError(f"its secret for {name} contains a null character")
     return filled

@@ -55,7 +55,9 @@ async def client_for(
             redirect_uri=redirect_uri,
         )
     if not issuer.registration_endpoint:
-        raise UpstreamFailed("who signs in for it registers nobody: register by hand, and name the client_id")
+        raise UpstreamFailed(
+            "its authorization server registers no clients: register by hand and set client_id"
+        )
     return await _registered(http, issuer, redirect_uri, scope)
 
 

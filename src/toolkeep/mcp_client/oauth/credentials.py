@@ -101,7 +101,7 @@ class StoredCredentials:
                     return now
                 # Forget tokens that the server rejected, but keep client and endpoints for the next sign-in.
                 self._tokens.put(self._upstream, replace(kept, access_token="", refresh_token=""))
-                raise self._sign_in("the last sign-in no longer counts") from None
+                raise self._sign_in("the last sign-in is no longer valid") from None
             self._tokens.put(self._upstream, new)
             return new
 

@@ -97,7 +97,7 @@ async def find_issuer(http: AuthorizationServerClient, issuer: str) -> Authoriza
 def _issuer(data: dict[str, Any], issuer: str) -> AuthorizationServer:
     # Exact comparison (RFC 8414, section 3.3): normalization would let look-alike issuers pass.
     if data.get("issuer") != issuer:
-        raise UpstreamFailed("who signs in for it says that it is somebody else")
+        raise UpstreamFailed("its authorization server identifies itself as another one")
     registration = data.get("registration_endpoint")
     authorization = data.get("authorization_endpoint")
     return AuthorizationServer(

@@ -88,5 +88,5 @@ def _object(answer: Answer) -> dict[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise UpstreamFailed(f"'{answer.host}' answered with what is no JSON object")
+        raise UpstreamFailed(f"'{answer.host}' did not answer with a JSON object")
     return data

@@ -40,7 +40,7 @@ class RedirectListener:
             async with asyncio.timeout(seconds):
                 return await self._answer
         except TimeoutError:
-            raise UpstreamFailed(f"nobody signed in within {seconds:g} s") from None
+            raise UpstreamFailed(f"no sign-in within {seconds:g} s") from None
 
 
 @asynccontextmanager

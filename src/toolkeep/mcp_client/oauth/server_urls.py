@@ -14,13 +14,13 @@ fragment. In a shell it needs quotes: `&`, `!`, `*`, `?` and brackets are allowe
 def check_https(url: object, what: str) -> str:
     """Return the URL; raises `UpstreamFailed` if it is not https or parsers may disagree about it."""
     if not isinstance(url, str) or not _PLAIN.fullmatch(url):
-        raise UpstreamFailed(f"{what} is no plain https URL")
+        raise UpstreamFailed(f"{what} is not a plain https URL")
     try:
         host = read_url(url)
     except HostRefused:
-        raise UpstreamFailed(f"{what} is no plain https URL") from None
+        raise UpstreamFailed(f"{what} is not a plain https URL") from None
     if host.scheme != "https":
-        raise UpstreamFailed(f"{what} is no plain https URL")
+        raise UpstreamFailed(f"{what} is not a plain https URL")
     return url
 
 

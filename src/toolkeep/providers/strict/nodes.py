@@ -82,7 +82,7 @@ class JsonText(NamedTuple):
         try:
             return parse_json_fully(as_bytes(value), depth=DEFAULT_LIMITS.argument_depth)
         except NotStrictJson as error:
-            reason = f"a text that should hold JSON does not: {error.reason}"
+            reason = f"a string should contain JSON but does not: {error.reason}"
             raise Undecodable(reason, "write the value as JSON text, a string in quotes") from error
 
 

@@ -99,7 +99,7 @@ class Progress:
 def _number(value: float) -> float:
     found = value if isinstance(value, int) and abs(value) < _LARGEST else float(value)
     if not math.isfinite(found):
-        raise ValueError("progress is told in finite numbers")
+        raise ValueError("progress must be a finite number")
     return found
 
 

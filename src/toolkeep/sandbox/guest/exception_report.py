@@ -7,10 +7,12 @@ model. Sizes are bounded here, and again by the host, which trusts none of it.
 import contextlib
 import dis
 import os
-import resource
 import signal
 from types import CodeType, FrameType
 from typing import Any, Final
+
+with contextlib.suppress(ImportError):  # Windows has none, and the host imports this module there too
+    import resource
 
 CHAINED: Final = 4
 """Exceptions of a chain; the last ones say most."""

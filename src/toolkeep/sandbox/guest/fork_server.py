@@ -40,7 +40,8 @@ _FORK_FLAGS: Final = 0x0120_0000 | signal.SIGCHLD
 _NEW_NAMESPACES: Final = (
     linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_PARENT
 )
-"""CLONE_PARENT: workers are the fork server's children, which spares the template their signals."""
+"""CLONE_NEWIPC, although the filter refuses the calls that need it: a mistake there would join all calls.
+CLONE_PARENT: workers are the fork server's children, which spares the template their signals."""
 _ROOM: Final = 1024
 """How far below the stack pointer the data of injected calls lie: below the red zone of 128 bytes."""
 _REQUEST: Final = f"{rootfs.SCRATCH}/in"
@@ -533,7 +534,11 @@ class ForkServer:
         return [listener.detach()]
 
     def _strip(self, child: int) -> None:
-        """Drop the capabilities that its user namespace brought; check that it is confined."""
+        """Drop the capabilities that its user namespace brought; check that it is confined.
+
+        The checks stand behind the seal: a worker that found a way to run before, by a restartable sequence
+        for instance, could make other calls than these in its own name. It would be noticed here.
+        """
         registers = tracing.Registers(self._machine, child)
         if registers.result != 0 or registers.counter != self._held.counter:
             raise tracing.Unexpected("a worker is not a fork of its template")

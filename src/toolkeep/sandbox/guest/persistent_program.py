@@ -109,4 +109,4 @@ def _handle_order(order: dict[str, Any], send: Send) -> None:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it holds a NUL"
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it contains a NUL"

@@ -27,6 +27,8 @@ def check(machine: tracing.Machine, pid: int, proc: int) -> None:
     fork = range(end - len(machine.instruction), end)
     facts = {
         "threads": (state["Threads"], "1"),
+        # These three it was given before its import, by code of ours, and cannot lose: a mistake there would
+        # show here.
         "capabilities": ({state[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}, {NOTHING}),
         "filter": (state["Seccomp"], "2"),
         "new privileges": (state["NoNewPrivs"], "1"),

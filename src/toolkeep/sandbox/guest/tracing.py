@@ -48,6 +48,7 @@ _SYSCALL_STOP: Final = signal.SIGTRAP | 0x80
 _NO_CALL: Final = -1
 _WORD: Final = 1 << 64
 _WORD_BYTES: Final = 8
+"""What PEEKDATA and POKEDATA transfer."""
 
 
 class Unexpected(Exception):

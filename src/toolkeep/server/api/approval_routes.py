@@ -216,7 +216,7 @@ async def decide(
     try:
         standing = await asyncio.to_thread(_store(keep).answer, question_id, answer)
     except AnswerRefused as refused:
-        raise RequestRefused(Code.ANSWER_REFUSED, f"the answer does not count: {refused.reason}") from refused
+        raise RequestRefused(Code.ANSWER_REFUSED, refused.reason) from refused
     return view_of(standing, caller)
 
 

@@ -378,7 +378,7 @@ async def verify_log(keep: Keep) -> dict[str, Any]:
 
     files = _files(keep)
     if not _verifying.acquire(blocking=False):
-        raise RequestRefused(Code.NOT_SERVING, "somebody else verifies the log now", hint="try again soon")
+        raise RequestRefused(Code.NOT_SERVING, "the log is already being verified", hint="try again soon")
     try:
         report = await asyncio.to_thread(verify, files.log)
     finally:

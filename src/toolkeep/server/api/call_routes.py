@@ -222,7 +222,7 @@ _decoder: Final = msgspec.json.Decoder(RawCall)
 
 async def _call(service: Service, request: Request) -> Response | None:
     if service.health.is_stopping:
-        raise RequestRefused(Code.NOT_SERVING, "the server is about to end", hint="call another, or later")
+        raise RequestRefused(Code.NOT_SERVING, "the server is shutting down", hint="try again later")
     body = read_raw(await request.body(), _decoder)
     key = request.header("Idempotency-Key")
     if service.has_traces:

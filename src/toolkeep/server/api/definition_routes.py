@@ -96,7 +96,7 @@ def _revision(keep: Keep, caller: Caller, name: str, condition: str) -> int | No
     is_current = stored.definition.hash == keep.versions(tool.name)[0].definition_hash
     if not is_current or not names_tag(condition, tag_of_tool(keep, tool)):
         raise RequestRefused(
-            Code.CHANGED_MEANWHILE, "the tool is another than when it was read", hint="read it again"
+            Code.CHANGED_MEANWHILE, "the tool has changed since you read it", hint="read it again"
         )
     return stored.revision
 

@@ -36,7 +36,7 @@ def decode_cursor(cursor: str, kind: type[T]) -> T:
         return msgspec.json.decode(raw, type=kind)
     except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
         raise RequestRefused(
-            Code.REQUEST_INVALID, "the cursor is none of ours", hint="take it from `next` of the page before"
+            Code.REQUEST_INVALID, "the cursor is invalid", hint="take it from `next` of the previous page"
         ) from error
 
 

@@ -124,7 +124,7 @@ async def explain_call(keep: Keep, caller: Caller, body: ExplainBody) -> Explain
     agent = body.agent or caller.agent
     if agent != caller.agent and not caller.has_scope(Scope.ADMIN):
         raise RequestRefused(
-            Code.SCOPE_MISSING, "about another agent only the scope admin is told", hint="leave agent out"
+            Code.SCOPE_MISSING, "asking about another agent needs the scope admin", hint="omit agent"
         )
     explained = await asyncio.to_thread(_explained, keep, agent, body)
     return explained if caller.has_scope(Scope.ADMIN) else _without_places(explained)

@@ -77,8 +77,8 @@ async def make_token(tokens: Tokens, caller: Caller, body: TokenBody) -> NewToke
     if beyond or (agent != caller.agent and not is_admin):
         raise RequestRefused(
             Code.SCOPE_MISSING,
-            "a token can be given no scope and no agent that its maker does not have",
-            hint="with the scope admin it can",
+            "a token cannot have a scope or agent that its creator lacks",
+            hint="use a token with the scope admin",
         )
     made = await asyncio.to_thread(
         partial(tokens.make, body.name, body.scopes, agent=agent, days=body.days, ends_by=_latest_end(caller))
@@ -208,7 +208,7 @@ ROUTES: Final = (
         method="POST",
         path="/v1/tokens/{id}:revoke",
         name="revokeToken",
-        about="Let a token no longer count.",
+        about="Revoke a token.",
         handler=_revoke,
         scopes=(Scope.TOKENS,),
         tag="tokens",

@@ -57,8 +57,8 @@ def unauthenticated(metadata_url: str) -> RequestRefused:
     challenge = f'Bearer resource_metadata="{metadata_url}"'.encode()
     return RequestRefused(
         Code.NOT_AUTHENTICATED,
-        "a token is needed, and none that counts was given",
-        hint="send `Authorization: Bearer TOKEN`; the operator makes one: toolkeep token make",
+        "a valid token is required",
+        hint="send `Authorization: Bearer TOKEN`; create a token with: toolkeep token make",
         headers=((b"www-authenticate", challenge),),
     )
 

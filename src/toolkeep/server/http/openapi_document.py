@@ -13,11 +13,11 @@ _REF: Final = "#/components/schemas/{name}"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _ABOUT: Final = {
     400: "The request does not fit what is documented.",
-    401: "No token that counts.",
+    401: "No valid token.",
     403: "The token lacks a scope, or the request is meant for another host; or policy or a person said no.",
     404: "There is no such thing, or it is not the token's to see.",
     409: "It does not go with how things are now.",
-    412: "It changed meanwhile.",
+    412: "It has changed since it was read.",
     413: "The body is too long.",
     415: "The body is not JSON.",
     422: "The arguments, or the definition, do not fit.",

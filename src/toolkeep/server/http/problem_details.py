@@ -100,7 +100,7 @@ class RequestRefused(ToolkeepError):
 
 def not_found(what: str) -> RequestRefused:
     """404 for what does not exist and for what belongs to another agent: the two must look the same."""
-    return RequestRefused(Code.NOTHING_THERE, f"there is no such {what}, or it is not yours to see")
+    return RequestRefused(Code.NOTHING_THERE, f"there is no such {what}, or you may not see it")
 
 
 def document(code: Code, status: int, detail: str, **more: Any) -> dict[str, Any]:
@@ -123,9 +123,7 @@ def of_error(error: ToolkeepError) -> Response:
     status = STATUS.get(error.code, 500)
     if status >= 500 and error.code is not Code.NOT_RECORDED:
         # Errors of our own set-up or machine: their messages may contain paths and addresses.
-        return problem(
-            document(error.code, status, "Something is wrong in the keep itself; tell its operator.")
-        )
+        return problem(document(error.code, status, "Internal error; tell the operator of the keep."))
     problems = [one.to_dict() for one in error.problems] if isinstance(error, DefinitionError) else None
     message = error.message.split("\n")[0] if problems else error.message
     return problem(document(error.code, status, message, hint=error.hint, problems=problems))
@@ -153,7 +151,5 @@ def of_result(result: ToolResult, refusal: Refusal) -> dict[str, Any]:
     return data
 
 
-INTERNAL: Final = problem(
-    document(Code.CHECK_FAILED, 500, "Something is wrong in the keep itself; tell its operator.")
-)
+INTERNAL: Final = problem(document(Code.CHECK_FAILED, 500, "Internal error; tell the operator of the keep."))
 """The response to a bug: the details are in the log only, since they may contain secrets."""

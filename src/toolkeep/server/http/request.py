@@ -220,14 +220,14 @@ def converted(data: Any, kind: type[T]) -> T:
 def schema_error(error: Exception) -> RequestRefused:
     """The error for a body that does not match its schema."""
     where = str(error) if isinstance(error, msgspec.ValidationError) else "it is nested too deep"
-    return RequestRefused(Code.REQUEST_INVALID, f"the body does not fit: {_clean(where)}")
+    return RequestRefused(Code.REQUEST_INVALID, f"the body is invalid: {_clean(where)}")
 
 
 def _clean(text: str) -> str:
     """msgspec's message with types and paths, without the values that it may contain."""
     head, mark, place = text.partition(" - at ")
     if head.startswith("Invalid enum value"):
-        head = "a value that is none of those documented"
+        head = "a value that is not allowed here"
     if unknown := _UNKNOWN.fullmatch(head):
         head = f"the field '{echo_name(unknown[1])}' is not documented"
     return f"{head}{mark}{place}"[:200]

@@ -128,7 +128,7 @@ def _other_methods(node: _Node) -> RequestRefused:
         return not_found("page")
     allowed = ", ".join(node.methods)
     return RequestRefused(
-        Code.METHOD_REFUSED, f"only {allowed} is taken here", headers=((b"allow", allowed.encode()),)
+        Code.METHOD_REFUSED, f"only {allowed} is allowed here", headers=((b"allow", allowed.encode()),)
     )
 
 

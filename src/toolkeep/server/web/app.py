@@ -172,8 +172,8 @@ class PageApp:
         if begun is None:
             raise RequestRefused(
                 Code.SIGN_IN_REFUSED,
-                "that token does not count" if token else "that link does not count, or not any more",
-                hint="a link counts once, for five minutes; make another: toolkeep token link",
+                "the token is not valid" if token else "the link is not valid or was already used",
+                hint="a link works once, within five minutes; create another: toolkeep token link",
             )
         cookie = self._set_cookie(request, begun.cookie)
         return Response(200, begun.key.encode(), b"text/plain", (cookie, *security_headers(request.nonce)))
@@ -189,7 +189,7 @@ class PageApp:
             raise not_found("page")
         token = self.sessions.open_tab(session, request.headers.raw(KEY_HEADER).decode("latin-1"))
         if token is None:
-            raise not_from_page("this browser does not hold the key of the session")
+            raise not_from_page("this browser does not have the key of the session")
         return Response(200, token.encode(), b"text/plain", security_headers(request.nonce))
 
     def _check_tab(self, request: PageRequest, session: Session) -> None:

@@ -53,6 +53,6 @@ def not_from_page(message: str) -> RequestRefused:
     return RequestRefused(
         Code.NOT_FROM_PAGE,
         message,
-        hint="load the page anew; a program uses /v1 with a token",
+        hint="reload the page; programs use /v1 with a token",
         headers=((TAB_HEADER, b"unknown"),),
     )

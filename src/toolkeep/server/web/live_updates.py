@@ -48,7 +48,7 @@ class LiveUpdates:
         own = sum(1 for held in self._queues.values() if held.id == caller.id)
         # Streams are long-lived: without a limit for each caller, one could take all of them.
         if len(self._queues) >= LISTENERS or own >= CALLER_LISTENERS:
-            raise RequestRefused(Code.NOT_SERVING, "too many tabs listen", hint="close some")
+            raise RequestRefused(Code.NOT_SERVING, "too many open tabs", hint="close some")
         queue: asyncio.Queue[str | None] = asyncio.Queue(maxsize=32)
         self._queues[queue] = caller
         if self._looking is None:

@@ -15,7 +15,7 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from toolkeep.approval.question_text import duration, name, sanitize_line
+from toolkeep.approval.question_text import duration, name
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.mcp_server.http_headers import Headers
 from toolkeep.server.http.bearer_auth import Caller
@@ -24,6 +24,7 @@ from toolkeep.server.web.browser_security import security_headers
 from toolkeep.server.web.cookie_sessions import Session
 from toolkeep.server.web.static_files import Assets
 from toolkeep.stores.api_tokens import Scope
+from toolkeep.text.columns import sanitize_line
 from toolkeep.text.display import counted
 
 HTML_TYPE: Final = b"text/html; charset=utf-8"

@@ -93,7 +93,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             try:
                 if not isinstance(self.followed(item), dict):
-                    yield path, "is no object with operations"
+                    yield path, "is not an object with operations"
             except Refused as refused:
                 yield path, str(refused)
 

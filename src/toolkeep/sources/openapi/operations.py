@@ -132,7 +132,7 @@ def _parameters(document: Document, item: dict[str, Any], operation: dict[str, A
     for holder in (item, operation):
         listed = holder.get("parameters") or []
         if not isinstance(listed, list) or len(listed) > _PARAMETERS:
-            raise Refused("has parameters that are no list, or too many")
+            raise Refused("has parameters that are not a list, or too many")
         for one in listed:
             parameter = document.followed(one)
             if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):

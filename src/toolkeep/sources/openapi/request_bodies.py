@@ -184,9 +184,9 @@ def _flat(document: Document, schema: Any) -> dict[str, Any]:
         found = {} if found is True else found
         count += 1
         if not isinstance(found, dict) or count > _PARTS:
-            raise Refused("has a form that is no object of fields")
+            raise Refused("has a form that is not an object of fields")
         if any(keyword in found for keyword in ("anyOf", "oneOf", "not", "if")):
-            raise Refused("has a form with alternatives, whose fields cannot be told one by one")
+            raise Refused("has a form with alternatives, whose fields cannot be listed")
         waiting += found.get("allOf") or []
         properties |= _object(found.get("properties"))
         listed = found.get("required")

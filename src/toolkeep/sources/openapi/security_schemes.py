@@ -54,7 +54,7 @@ def authentication_of(document: Document, operation: dict[str, Any], given: froz
 
 def _way(document: Document, requirement: Any) -> Authentication:
     if not isinstance(requirement, dict):
-        raise Refused("has a security requirement that is no object")
+        raise Refused("has a security requirement that is not an object")
     made = NOBODY
     schemes = document.data.get("components", {})
     schemes = schemes.get("securitySchemes") if isinstance(schemes, dict) else None

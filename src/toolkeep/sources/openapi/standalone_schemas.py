@@ -63,7 +63,7 @@ class Bundle:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
-            raise Refused("has a schema that is no object")
+            raise Refused("has a schema that is not an object")
         self._allowance.take()
         self._nodes += 1
         if self._nodes > _NODES:
@@ -82,7 +82,7 @@ class Bundle:
 
     def _member(self, keyword: Any, value: Any, depth: int) -> Any:
         if not isinstance(keyword, str):
-            raise Refused("has a schema with a key that is no text")
+            raise Refused("has a schema with a key that is not a string")
         if keyword in ("$dynamicRef", "$recursiveRef"):
             raise Refused(f"has a schema with {keyword}, which is not followed here")
         if keyword == "$ref":

@@ -25,7 +25,7 @@ from toolkeep.audit.errors import AuditBroken
 from toolkeep.audit.merkle_tree import Frontier
 from toolkeep.host.files import is_there
 from toolkeep.json_values.canonical import canonical_bytes
-from toolkeep.storage.atomic_files import sync_folder, write_all_at, write_once, write_whole
+from toolkeep.storage.atomic_files import sync_data, sync_folder, write_all_at, write_once, write_whole
 from toolkeep.storage.log.checkpoint_files import Checkpoints
 from toolkeep.storage.log.resume_point import find_place, save_place
 from toolkeep.storage.log.segments import (
@@ -301,7 +301,7 @@ class Appender:
     def _sync(self) -> None:
         began = time.perf_counter()
         try:
-            os.fdatasync(self._descriptor)
+            sync_data(self._descriptor)
         except OSError:
             # After a failed fsync the kernel may drop the dirty pages and mark them clean: a second fsync
             # would succeed and prove nothing. So read the log from the disk again before appending.
@@ -314,7 +314,7 @@ class Appender:
     def _take_back(self) -> None:
         try:
             self.cut_room()
-            os.fdatasync(self._descriptor)
+            sync_data(self._descriptor)
         except OSError:
             self._is_in_doubt = True
 
@@ -322,7 +322,8 @@ class Appender:
         """Forget what was read, and read it again from the disk, past the page cache."""
         for number in segment_numbers(self._audit):
             with contextlib.suppress(OSError), segment_path(self._audit, number).open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self._place, self._frontier, self._fresh = Place(), Frontier(), []
         self.open()
         self._is_in_doubt = False

@@ -19,7 +19,7 @@ from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.signed_note import NOTE_BYTES, Note, Signer, VerifierKey
 from toolkeep.host.files import is_there
-from toolkeep.storage.atomic_files import sync_folder, write_all, write_whole
+from toolkeep.storage.atomic_files import sync_data, sync_folder, write_all, write_whole
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.log.segments import read_entries_within, segment_ends
 
@@ -178,7 +178,7 @@ class Checkpoints:
                 return
             os.ftruncate(descriptor, start + whole)  # a torn write
             write_all(descriptor, line)
-            os.fdatasync(descriptor)
+            sync_data(descriptor)
         finally:
             os.close(descriptor)
         if is_new:

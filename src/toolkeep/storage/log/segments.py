@@ -159,7 +159,7 @@ def read_entries_within(audit: Path, ends: Mapping[int, int], start: int, stop: 
         for line in read_segment(audit, number, 0)[:end].split(b"\n")[:-1]:
             entry = parse_entry(line)
             if entry is None:
-                raise AuditBroken(f"segment {number:08d}", "a line is no entry")
+                raise AuditBroken(f"segment {number:08d}", "a line is not an entry")
             if entry.index >= stop:
                 return
             if entry.index >= start:
@@ -175,7 +175,7 @@ def read_back(audit: Path, stop: int) -> Iterator[Entry]:
             for line in _lines_back(file, _end_of(file, end, stop)):
                 entry = parse_entry(line)
                 if entry is None:
-                    raise AuditBroken(f"segment {number:08d}", "a line is no entry")
+                    raise AuditBroken(f"segment {number:08d}", "a line is not an entry")
                 if entry.index < stop:
                     yield entry
 

@@ -126,4 +126,4 @@ def _stray(audit: Path) -> Iterator[Finding]:
     names = {segment_path(audit, number).name for number in numbers}
     for path in sorted(segments_folder(audit).glob("*")):
         if path.name not in names:
-            yield Finding(kind=Kind.SEGMENT, message=f"{path.name} is no segment")
+            yield Finding(kind=Kind.SEGMENT, message=f"{path.name} is not a segment")

@@ -34,7 +34,9 @@ class ChangeFeed:
         self._place = place
         self._follow = follow
         self._tell = tell
-        self._wake: tuple[int, ...] = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake: tuple[int, ...] = os.pipe()
+        for descriptor in self._wake:
+            os.set_blocking(descriptor, False)
         self._is_over = threading.Event()
         self._lost = ""
         self._thread = threading.Thread(target=self._run, name="toolkeep-follow", daemon=True)

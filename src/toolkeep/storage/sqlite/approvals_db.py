@@ -83,7 +83,7 @@ class SqliteApprovals:
         with self._database.changing() as connection:
             standing = _find(connection, question_id)
             if standing is None:
-                raise AnswerRefused("there is no such question")
+                raise AnswerRefused("there is no such approval request")
             if question_id in _left(connection):
                 raise AnswerRefused("the process that made the call has ended")
             now = self._clock()

@@ -131,4 +131,4 @@ def _write_large(connection: "sqlite3.Connection", digest: str, now: float, body
 
 def _check(digest: str) -> None:
     if not _DIGEST.fullmatch(digest):
-        raise ValueError(f"{digest!r} is no SHA-256 in hex")
+        raise ValueError(f"{digest!r} is not a SHA-256 in hex")

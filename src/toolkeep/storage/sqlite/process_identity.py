@@ -4,7 +4,12 @@ A PID alone may have been reused. Processes of another PID namespace, such as a 
 """
 
 import os
+import sys
 from pathlib import Path
+from typing import Final
+
+_UNKNOWN: Final = "0"
+"""Start time and namespace on systems without /proc."""
 
 
 def this_process() -> str:
@@ -31,6 +36,8 @@ def is_gone(process: str) -> bool:
 
 def _started(pid: int) -> str:
     """The start time of a process, in ticks since boot; empty where it has ended."""
+    if not _has_proc():
+        return _UNKNOWN if _is_there(pid) else ""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -40,4 +47,21 @@ def _started(pid: int) -> str:
 
 
 def _namespace() -> str:
-    return str(Path("/proc/self/ns/pid").stat().st_ino)
+    return str(Path("/proc/self/ns/pid").stat().st_ino) if _has_proc() else _UNKNOWN
+
+
+def _has_proc() -> bool:
+    return sys.platform == "linux"
+
+
+def _is_there(pid: int) -> bool:
+    """Whether some process has this PID. A reused one counts as alive, so that nothing runs twice."""
+    if sys.platform == "win32":
+        return True  # There, signal 0 is Ctrl-C.
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True

@@ -1,0 +1,236 @@
+"""`toolkeep approvals`: calls that wait for a person, and remembered approvals."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from toolkeep.approval.argument_summary import summary
+from toolkeep.approval.question import EXPIRED, Answer, AnswerRefused, Question, Standing, check_answer
+from toolkeep.approval.question_text import duration, moment, name, render_question, rows, until
+from toolkeep.cli.main import CommandGroup
+from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.tables import Column, say_table, screen_width
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.host.clock import iso
+from toolkeep.limits import LISTED_NAMES
+from toolkeep.text.display import echo_name, listing, shorten, visible
+
+if TYPE_CHECKING:
+    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+
+
+@click.group("approvals", cls=CommandGroup)
+def command() -> None:
+    """List calls that wait for approval, and the rules that approve calls without asking."""
+
+
+_REASON_CHARS = 500  # of what an approver wrote, in one line of a terminal
+
+
+class NotAnswered(ToolkeepError):
+    """An answer that is missing or not valid."""
+
+    def __init__(self, reason: str, *, hint: str) -> None:
+        super().__init__(Code.ANSWER_REFUSED, reason, hint=hint)
+
+
+@contextlib.contextmanager
+def approvals_of(project: Path | None) -> "Iterator[SqliteApprovals]":
+    """Open the approval store of a project."""
+    from toolkeep.keep.open import open_state, project_folder
+    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+
+    state = open_state(project_folder(project))
+    if state is None:
+        hint = "set TOOLKEEP_HOME to the state folder of the keep in which the call waits"
+        raise NotAnswered("there is no state folder, so no call can wait", hint=hint)
+    with contextlib.closing(SqliteApprovals(state.folder)) as approvals:
+        yield approvals
+
+
+def waiting_question(approvals: "SqliteApprovals", given: str) -> Question:
+    """Find a pending request by id or prefix; raises if there is none."""
+    waiting = [standing.question for standing in approvals.waiting()]
+    found = [question for question in waiting if given and question.id.startswith(given)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise NotAnswered(f"{echo_name(given)!r} matches several waiting calls", hint=_these(found))
+    if (standing := approvals.standing(given)) is not None:
+        raise NotAnswered(f"{standing.question.id} {_why_not(standing)}", hint=_these(waiting))
+    raise NotAnswered(f"no waiting call has the id {echo_name(given)!r}", hint=_these(waiting))
+
+
+def take(approvals: "SqliteApprovals", question: Question, answer: Answer) -> Standing:
+    """Store an answer; raises if it is not valid."""
+    try:
+        return approvals.answer(question.id, answer)
+    except AnswerRefused as refused:
+        raise NotAnswered(refused.reason, hint=_otherwise(question, answer)) from refused
+
+
+def check(question: Question, answer: Answer) -> None:
+    """Raise if an answer would not be valid, before the person is asked."""
+    try:
+        check_answer(question, answer, time.time())
+    except AnswerRefused as refused:
+        raise NotAnswered(refused.reason, hint=_otherwise(question, answer)) from refused
+
+
+def question_data(question: Question) -> dict[str, Any]:
+    """An approval request as JSON data."""
+    data: dict[str, Any] = msgspec.to_builtins(question)
+    return {
+        **data,
+        "arguments": question.argument_data,
+        "asked_at": iso(question.asked_at),
+        "expires_at": iso(question.expires_at),
+    }
+
+
+def _otherwise(question: Question, answer: Answer) -> str:
+    if answer.reach != "once":
+        return f"approve it once: toolkeep approve {name(question.id)}"
+    return "let another person answer, or make the call again"
+
+
+def _why_not(standing: Standing) -> str:
+    if standing.state == "withdrawn":
+        return "was cancelled by its caller"
+    if standing.state in ("waiting", "expired"):
+        ended = moment(standing.question.expires_at)
+        return f"cannot be answered: {EXPIRED} (at {ended}; it is now {moment(time.time())})"
+    who = name(standing.answer.approver) if standing.answer else "another person"
+    if standing.state == "denied":
+        said = standing.answer.reason.strip() if standing.answer else ""
+        return f"was denied by {who}" + (f": {shorten(visible(said), _REASON_CHARS)}" if said else "")
+    return f"was approved by {who}" + (", and it ran" if standing.state == "used" else "")
+
+
+def _these(questions: Sequence[Question]) -> str:
+    shown = (f"{question.id} ({echo_name(question.tool)})" for question in questions)
+    if not questions:
+        return "no call waits for approval; list them with: toolkeep approvals list"
+    return f"waiting calls: {listing(shown, len(questions), LISTED_NAMES)}"
+
+
+_LISTED_FIELDS = ("id", "asked_at", "expires_at", "agent", "session", "tool", "danger", "arguments")
+_ID_CHARS = 8
+"""Characters of an id in a list: enough to name the call in a command."""
+_SUMMARY_CHARS = 160
+_COLUMNS = (
+    Column("ID"),
+    Column("EXPIRES IN"),
+    Column("DANGER"),
+    Column("TOOL", narrowest=10),
+    Column("AGENT", narrowest=8),
+    Column("ARGUMENTS", narrowest=12),
+)
+"""Our own columns first, so that names cannot imitate them."""
+
+
+@command.command("list", short_help="List the calls that wait for approval.")
+@project
+@common
+def list_waiting(project: Path | None, *, as_json: bool) -> None:
+    """List the calls that wait for approval, oldest first. The start of an ID is enough for a command."""
+    with approvals_of(project) as approvals:
+        questions = [standing.question for standing in approvals.waiting()]
+    if as_json:
+        whole = map(question_data, questions)
+        print_json([{field: data[field] for field in _LISTED_FIELDS} for data in whole])
+        return
+    if not questions:
+        say("No call waits for approval.")
+        return
+    now = time.time()
+    say_table(_COLUMNS, [_row(question, now) for question in questions])
+    say("", f"Answer one: toolkeep approve {name(questions[0].id[:_ID_CHARS])}, or toolkeep deny")
+
+
+def _row(question: Question, now: float) -> tuple[str, ...]:
+    return (
+        name(question.id[:_ID_CHARS]),
+        duration(question.expires_at - now),
+        question.danger,
+        name(question.tool),
+        name(question.agent),
+        summary(question.argument_data, _SUMMARY_CHARS),
+    )
+
+
+_SHOWN_WIDTH = 120
+"""Columns of a question on a wider screen, or in a file."""
+
+
+@command.command("show", short_help="Show a waiting call in full.")
+@click.argument("question_id", metavar="ID")
+@project
+@common
+def show_question(question_id: str, project: Path | None, *, as_json: bool) -> None:
+    """Show the waiting call with this ID, or whose id starts with it."""
+    with approvals_of(project) as approvals:
+        question = waiting_question(approvals, question_id)
+    if as_json:
+        print_json(question_data(question))
+        return
+    for line in render_question(question, now=time.time(), width=min(screen_width(), _SHOWN_WIDTH)):
+        click.echo(line.text)
+
+
+@command.command("rules", short_help="List the approval rules.")
+@project
+@common
+def list_rules(project: Path | None, *, as_json: bool) -> None:
+    """List the rules that approve calls without asking: when each ends, who made it, and what it covers."""
+    with approvals_of(project) as approvals:
+        rules = approvals.rules()
+    if as_json:
+        print_json(
+            [
+                {
+                    **msgspec.to_builtins(rule),
+                    "made_at": iso(rule.made_at),
+                    "ends_at": iso(rule.ends_at),
+                }
+                for rule in rules
+            ]
+        )
+        return
+    width = screen_width()
+    for rule in rules:
+        say(f"{name(rule.id)}  expires {moment(rule.ends_at)}, {until(rule.ends_at, time.time())}")
+        say(f"  made by {name(rule.approver)} for {name(rule.tool)}, called by {name(rule.agent)}")
+        for line in rows(rule.text, width):
+            say(line.text)
+    if not rules:
+        say("There are no approval rules.")
+
+
+_RULE_PREFIX = "rule-"
+
+
+@command.command("revoke", short_help="Revoke an approval rule.")
+@click.argument("rule_id", metavar="RULE_ID")
+@project
+@common
+def revoke_rule(rule_id: str, project: Path | None, *, as_json: bool) -> None:
+    """Revoke the rule RULE_ID, or the one whose id starts with it. Its calls need approval again."""
+    with approvals_of(project) as approvals:
+        ids = [rule.id for rule in approvals.rules()]
+        wanted = _RULE_PREFIX + rule_id.removeprefix(_RULE_PREFIX)
+        found = [one for one in ids if wanted != _RULE_PREFIX and one.startswith(wanted)]
+        if len(found) != 1 or not approvals.revoke(found[0]):
+            what = "matches several rules" if len(found) > 1 else "matches no rule"
+            these = listing(ids, len(ids), LISTED_NAMES)
+            hint = f"rules: {these}" if ids else "there are no approval rules"
+            raise NotAnswered(f"{echo_name(rule_id)!r} {what}", hint=hint)
+    if as_json:
+        print_json({"revoked": found[0]})
+    else:
+        say_done(f"revoked {found[0]}")

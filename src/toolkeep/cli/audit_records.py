@@ -1,0 +1,116 @@
+"""Audit records as rows: which tool and agent each belongs to, and how they follow each other."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from toolkeep.cli.tables import Column, short_time
+
+if TYPE_CHECKING:
+    from toolkeep.audit.entry import Entry
+    from toolkeep.storage.log.audit_log import AuditLog
+
+_CALL_CHARS: Final = 8
+"""Characters of a call id in a row: enough to name the call in a command."""
+_KNOWN_CALLS: Final = 10_000
+"""Calls whose tool and agent are remembered while the log is followed."""
+_LOOKED_BACK: Final = 1_000
+"""Records that are read before the first one shown, to learn the tools and agents of calls under way."""
+
+COLUMNS: Final = (
+    Column("INDEX"),
+    Column("TIME"),
+    Column("CALL"),
+    Column("OUTCOME", narrowest=13),
+    Column("EVENT", narrowest=8),
+    Column("TOOL", narrowest=10),
+    Column("AGENT", narrowest=8),
+)
+TYPICAL: Final = ("1000000", "12-31 23:59", "x" * 8, "x" * 13, "x" * 15, "x" * 24, "x" * 16)
+"""A row that gives the widths where rows come one by one."""
+
+
+class RecordRows:
+    """Turns records into rows, oldest first, for one tool or agent or all.
+
+    Only the first record of a call names its tool and agent; the later ones are given the same.
+    """
+
+    def __init__(self, *, tool: str | None = None, agent: str | None = None) -> None:
+        self._wanted = {"tool": tool, "agent": agent}
+        self._calls: dict[str, tuple[str, str]] = {}
+
+    def rows(self, entries: Iterable["Entry"]) -> Iterator[dict[str, Any]]:
+        """The fields of the records that fit."""
+        for entry in entries:
+            row = self._row(entry)
+            if all(wanted is None or row[field] == wanted for field, wanted in self._wanted.items()):
+                yield row
+
+    def _row(self, entry: "Entry") -> dict[str, Any]:
+        record = entry.record
+        call = record.get("call", "")
+        if record.get("tool"):
+            self._calls[call] = record["tool"], record.get("agent", "")
+            if len(self._calls) > _KNOWN_CALLS:
+                del self._calls[next(iter(self._calls))]
+        tool, agent = self._calls.get(call, ("", ""))
+        return {
+            "index": entry.index,
+            "time": record.get("time", ""),
+            "type": record.get("type") or record.get("event", ""),  # of records of the log about itself
+            "call": call,
+            "tool": record.get("tool") or tool,
+            "agent": record.get("agent") or agent,
+            "status": record.get("status") or record.get("decision") or record.get("outcome", ""),
+            "codes": record.get("codes", []),
+        }
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A row for a table; the time is local."""
+    status = row["status"] if isinstance(row["status"], str) else ""
+    codes = (code.removeprefix("ACODE-") for code in row["codes"])
+    return (
+        str(row["index"]),
+        _local(row["time"]),
+        row["call"][:_CALL_CHARS],
+        " ".join([status, *codes]).strip(),
+        row["type"],
+        row["tool"],
+        row["agent"],
+    )
+
+
+def _local(time: str) -> str:
+    try:
+        return short_time(datetime.fromisoformat(time).timestamp())
+    except ValueError:
+        return time
+
+
+class Followed:
+    """The records of a log in order: the newest ones first of all, then those that are added."""
+
+    def __init__(self, log: "AuditLog") -> None:
+        self._log = log
+        self._next = 0
+
+    def start(self) -> list["Entry"]:
+        """The newest records."""
+        return self._after(0, at_most=_LOOKED_BACK)
+
+    def added(self) -> list["Entry"]:
+        """The records that were added since."""
+        return self._after(self._next)
+
+    def _after(self, start: int, at_most: int | None = None) -> list["Entry"]:
+        """Read from the end, so that it costs what is new and not what is there."""
+        found: list[Entry] = []
+        for entry in self._log.read_back():
+            if entry.index < start or len(found) == at_most:
+                break
+            found.append(entry)
+        if found:
+            self._next = found[0].index + 1
+        return found[::-1]

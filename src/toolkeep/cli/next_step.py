@@ -1,0 +1,74 @@
+"""What the person at a terminal can type after a refused call.
+
+A refusal is worded for a model, which can only ask its operator. The operator reads this instead.
+"""
+
+import shlex
+from typing import Final
+
+from toolkeep.calls import Refusal
+from toolkeep.config.settings import Run
+from toolkeep.errors import Code
+
+_FOR_MODEL: Final = frozenset(
+    {
+        Code.NOT_PERMITTED,
+        Code.AGENT_UNKNOWN,
+        Code.TOOL_DISABLED,
+        Code.TOOL_QUARANTINED,
+        Code.APPROVAL_NEEDED,
+        Code.ISOLATION_UNAVAILABLE,
+        Code.NOT_RUNNABLE,
+        Code.POLICIES_INVALID,
+        Code.NOT_RECORDED,
+        Code.OUTCOME_NOT_RECORDED,
+    }
+)
+"""Codes whose suggestion sends a model to its operator."""
+
+_STEPS: Final[dict[Code, str]] = {
+    Code.UNKNOWN_TOOL: "List the tools: toolkeep list",
+    Code.NOT_JSON: "See its parameters: toolkeep show {tool}",
+    Code.REQUIRED_MISSING: "See its parameters: toolkeep show {tool}",
+    Code.WRONG_TYPE: "See its parameters: toolkeep show {tool}",
+    Code.CONSTRAINT: "See its parameters: toolkeep show {tool}",
+    Code.TOOL_DISABLED: "Enable it: toolkeep enable {tool}",
+    Code.TOOL_QUARANTINED: "Review the change and accept it: toolkeep accept {tool}",
+    Code.AGENT_UNKNOWN: "Declare the agent under `agents` in .agent/config.yml, then: toolkeep accept",
+    Code.NOT_PERMITTED: "Find out why, and what would allow it: toolkeep policy explain {tool} ARGUMENTS",
+    Code.APPROVAL_NEEDED: "Run it in a terminal and approve it there, or set `approvals.wait` and use: "
+    "toolkeep approvals list",
+    Code.POLICIES_INVALID: "Find the problem: toolkeep policy check",
+    Code.ISOLATION_UNAVAILABLE: "See what this machine lacks: toolkeep doctor",
+    Code.NOT_RUNNABLE: "See how it is run: toolkeep show {tool}",
+    Code.NOT_RECORDED: "To see why, call it again with --log-level error",
+    Code.OUTCOME_NOT_RECORDED: "Run toolkeep audit verify, and check the free space of the state folder",
+    Code.OUTCOME_UNKNOWN: "See what is recorded: toolkeep audit list --tool {tool}",
+}
+
+
+_NOT_STARTED: Final = ("Permission denied", "Operation not permitted", "exit status 126")
+"""How shells and other programs report a program that they were not allowed to start."""
+_SPAWN: Final = (
+    "If it starts other programs, grant each to the tool (`capabilities`) and the agent (`agents`) as "
+    "process.spawn:/usr/bin/PROGRAM, then: toolkeep accept"
+)
+
+
+def operator_text(refusal: Refusal) -> str:
+    """The refusal without advice that only a model can follow."""
+    if refusal.code not in _FOR_MODEL:
+        return refusal.text
+    lines = [
+        f"- {error.path}: {error.message}." if error.path else f"- {error.message}."
+        for error in refusal.errors
+    ]
+    return "\n".join([refusal.text.split("\n", 1)[0], *lines])
+
+
+def next_step(refusal: Refusal, runner: object = None) -> str:
+    """The next command; empty if there is none. `runner` is that of the tool."""
+    if refusal.code is Code.TOOL_FAILED and isinstance(runner, Run) and runner.kind == "command":
+        # A script reports it as if a file mode were wrong. It was denied `execve`.
+        return _SPAWN if any(sign in refusal.text for sign in _NOT_STARTED) else ""
+    return _STEPS.get(refusal.code, "").format(tool=shlex.quote(refusal.tool))
