@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 
 
-def on_a_terminal(arguments: Sequence[str], answer: str = "", **environment: str) -> str:
+def on_a_terminal(arguments: Sequence[str], answer: str = "", *, cwd: str = "/", **environment: str) -> str:
     """What a person sees who runs the command on a terminal and types an answer."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "toolkeep", *arguments]
     variables = {**os.environ, **environment}
     with subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, cwd="/", env=variables
+        command, stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=variables
     ) as process:
         os.close(slave)
         os.write(master, answer.encode())

@@ -100,7 +100,7 @@ def test_what_is_accepted_is_what_was_shown_and_not_what_came_after(
         (project / ".agent" / "config.yml").write_text(CONFIG.replace("./greet", "./evil"))
         return True
 
-    monkeypatch.setattr("toolkeep.cli.accept.is_terminal", lambda _: True)
+    monkeypatch.setattr("toolkeep.cli.acceptance.is_terminal", lambda _: True)
     monkeypatch.setattr(click, "confirm", swap)
     assert CliRunner().invoke(cli, ["accept", "--project", str(project)]).exit_code == 0
     assert state_of(project) == "quarantined"
@@ -309,7 +309,7 @@ def test_a_tool_that_changed_again_while_the_person_read_is_not_accepted(
 
     reopen("Fetch a book.")
     reopen("Fetch two books.")
-    monkeypatch.setattr("toolkeep.cli.accept.is_terminal", lambda _: True)
+    monkeypatch.setattr("toolkeep.cli.acceptance.is_terminal", lambda _: True)
     monkeypatch.setattr(click, "confirm", change_again)
     result = CliRunner().invoke(cli, ["accept", "fetch", "--project", str(tmp_path)])
     assert (result.exit_code, "has changed again" in result.stderr) == (1, True)

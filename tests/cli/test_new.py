@@ -1,5 +1,6 @@
 """`toolkeep new` writes tools whose tests pass at once, and which read as our own code does."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.terminal import on_a_terminal
 from toolkeep.cli.main import cli
 
 
@@ -63,3 +65,13 @@ def test_a_name_that_cannot_be_is_wrong_usage(tmp_path: Path, name: str) -> None
     result = CliRunner().invoke(cli, ["new", name, "--folder", str(tmp_path)])
     assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spec("REG-5")
+def test_in_a_project_a_new_tool_can_be_called_at_once(tmp_path: Path) -> None:
+    on_a_terminal(["init", "--project", str(tmp_path)])
+    shown = on_a_terminal(["new", "word_count"], cwd=str(tmp_path))
+    assert "and accepted that" in shown
+    words = ["call", "word_count", "text=two words", "--json", "--project", str(tmp_path)]
+    result = CliRunner().invoke(cli, words)
+    assert json.loads(result.stdout)["value"] == {"words": 2}

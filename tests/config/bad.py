@@ -105,7 +105,8 @@ INVALID = (
     Bad("empty_provider", 'tool_registry:\n  providers: [""]\n', "2:15", "at least 1 characters"),
     # --- lists of tools
     Bad("object_as_custom_tools", "tool_registry:\n  custom_tools:\n    name: greet\n", "2:3", "'custom_tools' must be an array, got object"),
-    Bad("list_as_tools", "tools: []\n", "1:1", "'tools' must be an object, got array"),
+    Bad("text_as_tools", "tools: tools.py\n", "1:1", "'tools' must be"),
+    Bad("object_as_file_of_tools", "tools: [{}]\n", "1:9", "must be a string, got object"),
     Bad("object_as_tools_custom", "tools:\n  custom: {}\n", "2:3", "'custom' must be an array, got object"),
     Bad("text_as_tools_custom_tools", "tools:\n  custom_tools: greet\n", "2:3", "'custom_tools' must be an array, got string"),
     Bad("unknown_key_of_tools", "tools:\n  customs: []\n", "2:3", "Did you mean 'custom'?"),

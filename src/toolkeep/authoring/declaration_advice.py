@@ -20,7 +20,8 @@ def declaration(definition: ToolDefinition, runner: Any = None) -> str:
 
 
 def _line(fields: dict[str, Any], runner: Any) -> str:
-    if isinstance(runner, FunctionTool):
+    # A runner with places comes from a Python file of tools.
+    if isinstance(runner, FunctionTool) or getattr(runner, "places", False):
         return f"@tool({', '.join(f'{name}={_quoted(value)}' for name, value in fields.items())})"
     inside = ", ".join(f'"{name}": {_quoted(value)}' for name, value in fields.items())
     if hasattr(runner, "TOOL_NAME"):

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from types import new_class
 from typing import Any, Final
 
-_LOADING: Final = "_toolkeep_inside.load"
+GUEST_LOADER: Final = "_toolkeep_inside.load"
+"""The module of a worker that imports tools, under the name that it runs it by."""
 
 
 def is_importing() -> bool:
@@ -63,5 +64,5 @@ class StandIn(type):
 
 
 def _running_import() -> Any:
-    found = getattr(sys.modules.get(_LOADING), "Import", None)
+    found = getattr(sys.modules.get(GUEST_LOADER), "Import", None)
     return found if getattr(found, "is_running", False) else None

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from difflib import unified_diff
@@ -13,7 +12,8 @@ from typing import Any
 import click
 import msgspec
 
-from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
+from toolkeep.cli.acceptance import confirm, difference_lines, finish
+from toolkeep.cli.options import common, project, say
 from toolkeep.compat.definition_diff import Change, changes_between
 from toolkeep.config.paths import PROJECT_FILE, home_folder, outer_projects
 from toolkeep.config.project_code import is_of_environment
@@ -42,6 +42,9 @@ _TITLES = {"loosens": "It would loosen:", "grants": "It would grant:", "runs": "
 def command(name: str | None, given_hash: str | None, project: Path | None, *, as_json: bool) -> None:
     """Show what .agent/config.yml would run, grant or loosen, and accept it; or the changed tool NAME.
 
+    NAME may also be a Python file or module of @tool functions: accepted, it may be named without a terminal,
+    as in the entry of an MCP client. Its imports from the project are accepted with it.
+
     A file inside another project's folder is accepted as a project of its own, whatever it would do. Next
     comes a toolkeep.lock that differs from what was accepted here.
 
@@ -57,6 +60,10 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
         )
     if name is None:
         _accept_project(root, state, given_hash, as_json=as_json)
+    elif "." in name or "/" in name:  # no tool's name has either
+        from toolkeep.cli.accept_tools import accept_tools
+
+        accept_tools(name, root, state, given_hash, as_json=as_json)
     else:
         _accept_tool(name, root, state, given_hash, as_json=as_json)
 
@@ -113,10 +120,10 @@ def _accept_lock(
         for difference in proposed:
             for line in difference.lines():
                 say(f"  {visible(line)}")
-    _confirm(digest, given_hash, shown if as_json else None)
+    confirm(digest, given_hash, shown if as_json else None)
     lock = of_origins(read_lock(raw, path), project_origins(read_configuration(root, state)))
     state.replace_pins(lock.upstreams, lock.tools.values())
-    _finish(
+    finish(
         {**shown, "accepted": True}, f"accepted {visible(path)}; it takes effect at the next start", as_json
     )
 
@@ -129,7 +136,7 @@ def _say_accepted(file: ConfigFile, state: KeepState, *, as_json: bool) -> None:
         else "runs, grants and loosens nothing, so it is in effect without acceptance"
     )
     data = {"accepted": True, "path": file.path, "hash": file.seal}
-    _finish(data, f"{visible(file.path)} {why}", as_json)
+    finish(data, f"{visible(file.path)} {why}", as_json)
 
 
 def _accept_file(
@@ -142,13 +149,13 @@ def _accept_file(
     shown = {"accepted": False, **data}
     before = state.accepted_content(file.path)
     if before:
-        shown["changes"] = list(_difference(before, file.content))
+        shown["changes"] = list(difference_lines(before, file.content))
     if not as_json:
         for line in (*_file_lines(file, before), *_outer_lines(outer)):
             say(line)
-    _confirm(file.seal, given_hash, shown if as_json else None)
+    confirm(file.seal, given_hash, shown if as_json else None)
     state.accept(file.path, file.seal, file.content)
-    _finish({"accepted": True, **data}, f"accepted {visible(file.path)}", as_json)
+    finish({"accepted": True, **data}, f"accepted {visible(file.path)}", as_json)
     if not as_json:
         say("  It counts from the next start: restart `toolkeep serve` and `toolkeep mcp`", err=True)
 
@@ -166,7 +173,7 @@ def _file_lines(file: ConfigFile, before: str | None) -> Iterator[str]:
     if before:
         yield ""
         yield "Changed since it was accepted:"
-        yield from (f"  {line}" for line in _difference(before, file.content))
+        yield from (f"  {line}" for line in difference_lines(before, file.content))
     if file.code:
         yield ""
         yield "Code that it names:"
@@ -183,16 +190,6 @@ def _file_lines(file: ConfigFile, before: str | None) -> Iterator[str]:
     counts = Counter(effect.kind for effect in file.effects)
     yield ""
     yield f"{counts['loosens']} to loosen, {counts['grants']} to grant, {counts['runs']} to run"
-
-
-def _difference(before: str, after: str) -> Iterator[str]:
-    """Accepted and current version in canonical form, one fact a line."""
-    old, new = (
-        json.dumps(json.loads(text), indent=1, ensure_ascii=False).split("\n") for text in (before, after)
-    )
-    for line in unified_diff(old, new, lineterm="", n=1):
-        if not line.startswith(("---", "+++", "@@")):
-            yield visible(line)
 
 
 def _effects(file: ConfigFile) -> list[dict[str, Any]]:
@@ -218,11 +215,11 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
         shown["definition"] = pin.pending
     if suspicions:
         shown["suspicions"] = [msgspec.to_builtins(suspicion) for suspicion in suspicions]
-    _confirm(pin.pending_hash, given_hash, shown if as_json else None)
+    confirm(pin.pending_hash, given_hash, shown if as_json else None)
     if not state.take(pin):
         raise NotAccepted(f"{pin.name!r} has changed again", hint="review it again: toolkeep accept NAME")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
-    _finish(data, f"accepted {pin.name} {taken.version}; it can be called now", as_json)
+    finish(data, f"accepted {pin.name} {taken.version}; it can be called now", as_json)
     if not as_json and is_there(root / LOCK_FILE):
         say("  toolkeep.lock still has the previous definition; update it: toolkeep lock", err=True)
 
@@ -268,27 +265,3 @@ def _pending(name: str, pins: Iterable[Pin]) -> Pin:
     names = ", ".join(pin.name for pin in waiting[:LISTED_NAMES])
     hint = f"changed tools: {names}" if names else "no imported tool has changed"
     raise NotAccepted(f"no changed definition of {echo_name(name)!r} needs acceptance", hint=hint)
-
-
-def _confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> None:
-    """Return if a person agrees, or gave the expected hash; with JSON nobody is asked."""
-    if given is not None:
-        # The hash binds the consent to what the person reviewed: a file that changed since is not accepted.
-        if given.removeprefix("sha256:").lower() != wanted:
-            hint = "review it again: the file, or code that it names, may have changed"
-            raise NotAccepted(f"the hash is {wanted}, not {given[:80]}", hint=hint)
-        return
-    if shown is not None:
-        print_json(shown)
-        sys.exit(1)
-    if not is_terminal(sys.stdin):
-        raise NotAccepted("accepting needs a terminal", hint="run it in a terminal, or pass --hash SHA256")
-    if not is_agreed("Accept this?"):
-        raise NotAccepted("you did not agree", hint="nothing was changed")
-
-
-def _finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FBT001 -- as everywhere here
-    if as_json:
-        print_json(data)
-    else:
-        say_done(text)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from toolkeep.calls import ToolResult
+from toolkeep.cli.call_arguments import arguments, read_arguments
 from toolkeep.cli.isolation_notice import warn_if_ran_unconfined
 from toolkeep.cli.next_step import next_step, operator_text
-from toolkeep.cli.options import common, files, print_json, project, say, say_failed
-from toolkeep.cli.tool_selection import complete_name, keep_with, read_arguments
+from toolkeep.cli.options import common, files, print_json, project, say, say_failed, tools_option
+from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
@@ -33,7 +34,7 @@ def _key(_: click.Context, __: click.Parameter, key: str | None) -> str:
 
 @click.command("call")
 @click.argument("name", shell_complete=complete_name)
-@click.argument("arguments", required=False)
+@arguments
 @click.option(
     "--timeout",
     "timeout_s",
@@ -49,31 +50,42 @@ def _key(_: click.Context, __: click.Parameter, key: str | None) -> str:
     help="Idempotency key: the call runs at most once for it.",
 )
 @click.option("--session", default="", metavar="SESSION", help="The session that the call belongs to.")
+@click.option("--agent", default="operator", show_default=True, help="The agent that makes the call.")
+@tools_option
 @files
 @project
 @common
 def command(
     name: str,
-    arguments: str | None,
+    arguments: tuple[str, ...],
     timeout_s: float | None,
     idempotency_key: str,
     session: str,
+    agent: str,
+    tools: tuple[str, ...],
     files: tuple[Path, ...],
     project: Path | None,
     *,
     as_json: bool,
 ) -> None:
-    """Call the tool NAME with ARGUMENTS (JSON; from standard input if absent or -), as `operator`.
+    """Call the tool NAME with ARGUMENTS: key=value words, key:=JSON words, or one JSON object.
+
+    Values are strings, or of the type in the tool's schema. Without ARGUMENTS, or with -, JSON is read from
+    standard input, unless the tool takes none.
 
     The call is checked, decided, recorded and run inside its limits. Where a person has to agree, or the
     upstream server of the tool asks something, you are asked on the terminal. Exit status 0 if it worked.
     """
-    text = read_arguments(arguments)
-    with keep_with(files, project, approver=_approver(project), answerer=_answerer()) as keep:
+    approver = _approver(project)
+    named = named_tools(tools, project)
+    with keep_with(files, project, tools=named, approver=approver, answerer=_answerer()) as keep:
+        if not keep.has_agent(agent):
+            raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
+        text = read_arguments(arguments, keep, name)
         call = keep.call(
             name,
             text,
-            agent="operator",
+            agent=agent,
             forwarded=True,
             session=session,
             timeout_s=timeout_s,

@@ -64,13 +64,14 @@ def propose(
     expected = {**(data or {}), "upstreams": {**(upstreams or {}), name: entry}}
     # Names and URLs come from the document: one that broke out of its YAML value would add settings of its
     # own.
-    if _read(after, path) != expected:
+    if parsed(after, path) != expected:
         hint = f"add this under `upstreams` by hand: {name}: {json.dumps(entry)}"
         raise ImportRefused(str(path), "its upstreams cannot be edited automatically", hint=hint)
     return Addition(path=path, before=before, after=after, document=path.parent / file_name, content=content)
 
 
-def _read(text: str, path: Path) -> Any:
+def parsed(text: str, path: Path) -> Any:
+    """The data of an edited text; None if it is no YAML any more."""
     try:
         return read_yaml(text.encode(), str(path)).data
     except FileUnreadable:

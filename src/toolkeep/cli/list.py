@@ -10,12 +10,13 @@ import click
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.isolation_notice import say_unconfined
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, print_json, project, say, tools_argument
 from toolkeep.cli.tables import Column, say_table
-from toolkeep.cli.tool_selection import keep_with
+from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
 from toolkeep.keep.keep import Keep
+from toolkeep.registry.tool_provider import FILES
 from toolkeep.text.display import counted, shorten, visible
 
 _COLUMNS = (
@@ -37,37 +38,41 @@ def _words(words: Sequence[str]) -> click.Choice[str]:
 
 
 @click.command("list")
+@tools_argument
 @click.option("--category", type=_words([word.value for word in Category]), help="Only this category.")
 @click.option("--danger", type=_words([word.value for word in Danger]), help="Only this danger.")
 @click.option("--source", type=_words(get_args(SourceKind)), help="Only tools from this kind of source.")
 @click.option("--state", type=_words([word.value for word in ToolState]), help="Only tools in this state.")
 @click.option("--search", metavar="TEXT", help="Only tools that match these words, best match first.")
+@click.option("--tools", "added", multiple=True, metavar="FILE", help="List the tools of this file too.")
 @files
 @project
 @common
 def command(
     *,
+    tools: tuple[str, ...],
+    added: tuple[str, ...],
     search: str | None,
     files: tuple[Path, ...],
     project: Path | None,
     as_json: bool,
     **filters: str | None,
 ) -> None:
-    """List the tools."""
-    keep = keep_with(files, project)
-    candidates = keep.tools()
+    """List the tools, or only those of a Python FILE or module of @tool functions."""
+    keep = keep_with(files, project, tools=named_tools((*tools, *added), project))
+    candidates = [tool for tool in keep.tools() if not tools or tool.provider == FILES]
     if search is not None:
         from toolkeep.registry.search import ToolSearch
 
         candidates = ToolSearch().find(search, {tool.name: tool for tool in candidates}, limit=_MANY)
-    tools = [tool for tool in candidates if _fits(tool, filters)]
+    shown = [tool for tool in candidates if _fits(tool, filters)]
     if as_json:
-        print_json([{**_data(tool), "unconfined": keep.may_run_unconfined(tool)} for tool in tools])
+        print_json([{**_data(tool), "unconfined": keep.may_run_unconfined(tool)} for tool in shown])
         return
-    say_table(_COLUMNS, [_row(tool) for tool in tools])
-    say("", _summary(keep, tools))
-    say_unconfined(keep, tools)
-    for tool in tools:
+    say_table(_COLUMNS, [_row(tool) for tool in shown])
+    say("", _summary(keep, shown))
+    say_unconfined(keep, shown)
+    for tool in shown:
         if tool.is_undeclared:
             line = declaration(tool.definition, tool.runner)
             say(f"{tool.name} declares no side effects, so every call needs approval. Declare them: {line}")

@@ -3,16 +3,18 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from toolkeep.cli.listen_options import address, listen, whole
-from toolkeep.cli.options import common, files, project, say_done
+from toolkeep.cli.options import common, files, project, say_done, tools_argument
+from toolkeep.cli.tool_selection import keep_with, named_tools
 
 if TYPE_CHECKING:
+    from toolkeep.config.tools_file import ToolsFile
     from toolkeep.keep.keep import Keep
     from toolkeep.mcp_server.dispatch import McpServer
 
@@ -21,6 +23,7 @@ INBOX_WAIT_S = 50.0
 
 
 @click.command("mcp")
+@tools_argument
 @click.option("--agent", default="mcp-local", show_default=True, help="The agent that calls are made as.")
 @click.option(
     "--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve over HTTP instead."
@@ -41,6 +44,7 @@ INBOX_WAIT_S = 50.0
 @project
 @common
 def command(
+    tools: tuple[str, ...],
     agent: str,
     port: int | None,
     host: str,
@@ -54,15 +58,19 @@ def command(
 ) -> None:
     """Serve the tools over MCP, on standard input and output.
 
+    FILE is a Python file or module of @tool functions, which are served too. A client starts this command
+    without a terminal: accept the file once with `toolkeep accept FILE`.
+
     Calls are checked, decided, recorded and run as ever, as those of one agent. Where a person has to agree,
     the call waits in the inbox: toolkeep approve.
     """
     from toolkeep.keep.open import project_folder
 
+    named = named_tools(tools, project)  # while standard input is that of the caller, maybe a terminal
     streams = _take_streams() if port is None else contextlib.nullcontext()
     root = project_folder(project)
     # Relative paths in calls start from the project, wherever the client starts this process.
-    with streams as taken, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
+    with streams as taken, contextlib.chdir(root), _open(whole(files), named, root, wait_s) as keep:
         if not keep.has_agent(agent):
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
         from toolkeep.cli.isolation_notice import warn_soon
@@ -82,14 +90,13 @@ def command(
         server.close()
 
 
-def _open(files: tuple[Path, ...], root: Path, wait_s: float | None) -> "Keep":
-    from toolkeep.cli.tool_selection import keep_with
+def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wait_s: float | None) -> "Keep":
     from toolkeep.keep.open import open_state, read_configuration
     from toolkeep.mcp_server.client_approvals import ask_client
 
     if wait_s is None:
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or INBOX_WAIT_S
-    return keep_with(files, root, approver=ask_client, approval_wait_s=wait_s)
+    return keep_with(files, root, tools=tools, approver=ask_client, approval_wait_s=wait_s)
 
 
 def _serve_http(server: "McpServer", host: str, port: int) -> None:

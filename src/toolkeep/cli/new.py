@@ -8,7 +8,9 @@ from string import Template
 
 import click
 
-from toolkeep.cli.options import common, print_json, say, say_done, write_new
+from toolkeep.cli.options import common, is_terminal, print_json, say, say_done, write_new
+from toolkeep.cli.project_tools import add_to_project, project_of
+from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.definitions.tool_names import wrong_with_author_name
 from toolkeep.errors import FileUnreadable
 from toolkeep.host.files import is_there
@@ -172,7 +174,8 @@ def _is_taken(name: str) -> bool:
 def command(name: str, folder: Path, *, is_class: bool, as_json: bool) -> None:
     """Create a tool NAME.py and its tests test_NAME.py, which pass.
 
-    Nothing that exists is overwritten.
+    Nothing that exists is overwritten. In a project, on a terminal, the file is added to `tools` of
+    .agent/config.yml, so that `toolkeep call NAME` finds it.
     """
     wrong = wrong_with_author_name(name) or ("is taken in Python" if _is_taken(name) else None)
     if wrong:
@@ -191,5 +194,22 @@ def command(name: str, folder: Path, *, is_class: bool, as_json: bool) -> None:
     for path in made:
         say_done(f"wrote {path}")
     what = words["class_name"] if is_class else name
-    say("", f"Run its tests: pytest {next(reversed(made))}")
-    say(f"Use it:        from {name} import {what}; keep.register({what})")
+    code, tests = made
+    call = f'toolkeep call {name} text="two words"'
+    if (root := _project(code)) is None:
+        call = f'toolkeep call --tools {code} {name} text="two words"'
+    elif not add_to_project(root, code, made[code].substitute(words)):
+        say_done(f"named it under `tools` of {root / PROJECT_FILE}; accept that: toolkeep accept")
+    else:
+        say_done(f"named it under `tools` of {root / PROJECT_FILE}, and accepted that")
+    say("", f"Run its tests: pytest {tests}")
+    say(f"Call it:       {call}")
+    say(f"In a program:  from {name} import {what}; keep.register({what})")
+
+
+def _project(code: Path) -> Path | None:
+    """The project whose configuration names the new file; on a terminal only.
+
+    Elsewhere nobody could accept the changed configuration, and until then all of it would be held back.
+    """
+    return project_of(code) if is_terminal(sys.stdin) else None

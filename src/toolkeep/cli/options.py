@@ -67,6 +67,15 @@ files = click.option(
     help="File of definitions in JSON or YAML; repeatable.",
 )
 
+tools_option = click.option(
+    "--tools",
+    "tools",
+    multiple=True,
+    metavar="FILE",
+    help="A Python file or module of @tool functions; may be given several times.",
+)
+tools_argument = click.argument("tools", nargs=-1, metavar="[FILE]...")
+
 
 @contextlib.contextmanager
 def _logs_on_stderr(level: str) -> Iterator[None]:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import click
 
 from toolkeep.calls import PermittedCall, Refusal, RegisteredTool, ToolCall
+from toolkeep.cli.call_arguments import arguments, read_arguments
 from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
 from toolkeep.cli.project_context import ProjectContext
-from toolkeep.cli.tool_selection import complete_name, read_arguments
+from toolkeep.cli.tool_selection import complete_name
 from toolkeep.keep.approval_preview import ApprovalPreview
 from toolkeep.keep.approval_preview import preview_approval_need as asking
 from toolkeep.policy.authorize import Authorizer
@@ -32,7 +33,7 @@ class Answer(NamedTuple):
 
 @click.command("explain")
 @click.argument("name", shell_complete=complete_name)
-@click.argument("arguments", required=False)
+@arguments
 @click.option("--agent", default="operator", show_default=True, help="The agent that would make the call.")
 @click.option("--session", default="", help="The session of the call.")
 @files
@@ -40,7 +41,7 @@ class Answer(NamedTuple):
 @common
 def command(
     name: str,
-    arguments: str | None,
+    arguments: tuple[str, ...],
     agent: str,
     session: str,
     files: tuple[Path, ...],
@@ -48,14 +49,14 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Explain whether a call of NAME with ARGUMENTS (JSON; - or none: standard input) would be allowed.
+    """Explain whether a call of NAME with ARGUMENTS (as of `toolkeep call`) would be allowed.
 
     Shows what it would touch, what each policy says, whether a person would be asked, and what would have to
     change. Nothing is run, recorded or asked. Exit status 0 if policy allows the call.
     """
-    text = read_arguments(arguments)
     world = ProjectContext(project, files)
     with world.keep:
+        text = read_arguments(arguments, world.keep, name)
         answer = _answer(world, name, text, agent, session)
     if as_json:
         print_json(_data(answer))

@@ -1,6 +1,7 @@
 """`toolkeep serve`: serve the keep over HTTP, with token authentication."""
 
 import json
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +10,11 @@ import click
 
 from toolkeep.cli.listen_options import address as address_of
 from toolkeep.cli.listen_options import listen, whole
-from toolkeep.cli.options import common, files, is_terminal, project, say, say_done, warn
+from toolkeep.cli.options import common, files, is_terminal, project, say, say_done, tools_argument, warn
+from toolkeep.cli.tool_selection import keep_with, named_tools
 
 if TYPE_CHECKING:
+    from toolkeep.config.tools_file import ToolsFile
     from toolkeep.keep.keep import Keep
     from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
 
@@ -19,6 +22,7 @@ PORT = 8765
 
 
 @click.command("serve")
+@tools_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -75,6 +79,7 @@ PORT = 8765
 @common
 def command(
     *,
+    tools: tuple[str, ...],
     host: str,
     port: int,
     allowed: tuple[str, ...],
@@ -93,6 +98,8 @@ def command(
 ) -> None:
     """Serve the tools over HTTP: a page, an API with an OpenAPI document, MCP, health and metrics.
 
+    FILE is a Python file or module of @tool functions, which are served too.
+
     With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
     """
@@ -110,6 +117,7 @@ def command(
         _log_json()
     limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
     root = project_folder(project)
+    named = named_tools(tools, project)
     sock = listen(host, port, option="--port")
     address = f"http://{address_of(host, sock.getsockname()[1])}"
     state = open_state(root)
@@ -117,7 +125,7 @@ def command(
     codes = _codes(folder) if has_page else None
     tokens = contextlib.closing(open_tokens(root))
     # Relative paths in calls start from the project, wherever the server is started.
-    with sock, tokens as held, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
+    with sock, tokens as held, contextlib.chdir(root), _open(whole(files), named, root, wait_s) as keep:
         app = make_app(
             keep,
             held,
@@ -163,15 +171,14 @@ def _log_json() -> None:
         handler.format = JsonFormatter().format  # type: ignore[method-assign]  # as the handler was made
 
 
-def _open(files: tuple[Path, ...], root: Path, wait_s: float | None) -> "Keep":
-    from toolkeep.cli.tool_selection import keep_with
+def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wait_s: float | None) -> "Keep":
     from toolkeep.keep.open import open_state, read_configuration
     from toolkeep.limits import WAIT_FOR_PERSON_SECONDS
     from toolkeep.server.api.call_routes import defer_to_inbox
 
     if wait_s is None:
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or WAIT_FOR_PERSON_SECONDS
-    return keep_with(files, root, approver=defer_to_inbox, approval_wait_s=wait_s)
+    return keep_with(files, root, tools=tools, approver=defer_to_inbox, approval_wait_s=wait_s)
 
 
 def _codes(folder: Path | None) -> "SignInCodes":

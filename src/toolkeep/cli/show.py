@@ -10,8 +10,8 @@ import click
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.isolation_notice import say_unconfined
-from toolkeep.cli.options import common, files, print_json, project, say
-from toolkeep.cli.tool_selection import complete_name, keep_with
+from toolkeep.cli.options import common, files, print_json, project, say, tools_option
+from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
 from toolkeep.config.settings import Run
 from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.definitions.tool import ToolDefinition
@@ -35,11 +35,13 @@ _CONSTRAINTS = (
     help="Print the definition for this model provider; what it does not support goes to stderr.",
 )
 @click.option("--strict", is_flag=True, help="With --format: for the provider's strict mode.")
+@tools_option
 @files
 @project
 @common
 def command(
     name: str,
+    tools: tuple[str, ...],
     files: tuple[Path, ...],
     project: Path | None,
     provider: str | None,
@@ -48,7 +50,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Show the tool NAME, or NAME@VERSION: description, parameters and schema."""
-    keep = keep_with(files, project)
+    keep = keep_with(files, project, tools=named_tools(tools, project))
     tool = keep.get(name)
     if provider is not None:
         _print_format(tool, provider, strict=strict, as_json=as_json)

@@ -1,6 +1,5 @@
 """The tools that a command works on: built-in, configured, and from files."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +12,14 @@ from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import ToolkeepError
 from toolkeep.keep.keep import KNOWN_AGENTS, Keep
 from toolkeep.keep.open import open_keep, open_state, read_configuration
-from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES
+from toolkeep.limits import LISTED_NAMES
 from toolkeep.text.display import shorten, visible
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from toolkeep.approval.approve import Approver
+    from toolkeep.config.tools_file import ToolsFile
     from toolkeep.mcp_client.elicitation import Answerer
 
 _HELP_CHARS = 60
@@ -30,11 +30,15 @@ def keep_with(
     files: Sequence[Path] = (),
     project: Path | None = None,
     *,
+    tools: "Sequence[ToolsFile]" = (),
     approver: "Approver | None" = None,
     answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
 ) -> Keep:
-    """Open a keep with the tools of the project and of files; unusable ones are skipped, with a warning."""
+    """Open a keep with the tools of the project and of files; unusable ones are skipped, with a warning.
+
+    `tools` are Python files or modules of tools: one that cannot be read is an error.
+    """
     keep = open_keep(
         project=project,
         approver=approver,
@@ -51,9 +55,27 @@ def keep_with(
     for held_back in keep.start_up.held_back:
         text = f"{visible(held_back)} is not in effect until you accept it:"
         warn(f"{text} it would run, grant or loosen something.", "  Review and accept it: toolkeep accept")
-    for path in files:
-        _add_file(keep, path)
+    try:
+        for path in files:
+            _add_file(keep, path)
+        if tools:
+            from toolkeep.cli.tools_files import add_tools
+
+            for skipped in add_tools(keep, tools, project):
+                _say_skipped(skipped.tool, skipped.error)
+    except BaseException:
+        keep.close()
+        raise
     return keep
+
+
+def named_tools(names: Sequence[str], project: Path | None) -> "Sequence[ToolsFile]":
+    """The Python files or modules of tools that a command names, each accepted."""
+    if not names:
+        return ()
+    from toolkeep.cli.tools_files import find_accepted
+
+    return find_accepted(names, project)
 
 
 def _add_file(keep: Keep, path: Path) -> None:
@@ -72,15 +94,6 @@ def _add_file(keep: Keep, path: Path) -> None:
 def _say_skipped(name: str, error: ToolkeepError | None) -> None:
     why = str(error).split("\n")
     warn(f"skipped '{name}': {why[0]}", *why[1:])
-
-
-def read_arguments(arguments: str | None) -> bytes:
-    """The arguments of a call: from the command line or stdin."""
-    if arguments is not None and arguments != "-":
-        return arguments.encode("utf-8", "surrogateescape")
-    if sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("Give the arguments as JSON, as an argument or on standard input.")
-    return sys.stdin.buffer.read(DEFAULT_LIMITS.argument_bytes + 1)
 
 
 def complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> "list[CompletionItem]":

@@ -8,26 +8,37 @@ from typing import Any
 import click
 
 from toolkeep.calls import CheckedCall, Refusal
-from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
-from toolkeep.cli.tool_selection import complete_name, keep_with, read_arguments
+from toolkeep.cli.call_arguments import arguments, read_arguments
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed, tools_option
+from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
 from toolkeep.keep.keep import Keep
 
 
 @click.command("validate")
 @click.argument("name", shell_complete=complete_name)
-@click.argument("arguments", required=False)
+@arguments
+@tools_option
 @files
 @project
 @common
 def command(
-    name: str, arguments: str | None, files: tuple[Path, ...], project: Path | None, *, as_json: bool
+    name: str,
+    arguments: tuple[str, ...],
+    tools: tuple[str, ...],
+    files: tuple[Path, ...],
+    project: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Check ARGUMENTS (JSON; from standard input if absent or -) against the tool NAME.
+    """Check ARGUMENTS against the tool NAME: key=value words, key:=JSON words, or one JSON object.
+
+    Values are strings, or of the type in the tool's schema. Without ARGUMENTS, or with -, JSON is read from
+    standard input, unless the tool takes none.
 
     Nothing is run. Exit status 0 if the call would be accepted, 1 if not.
     """
-    text = read_arguments(arguments)
-    keep = keep_with(files, project)
+    keep = keep_with(files, project, tools=named_tools(tools, project))
+    text = read_arguments(arguments, keep, name)
     check = keep.try_validate_arguments(name, text, agent="operator")
     if as_json:
         print_json(_data(check))

@@ -83,6 +83,9 @@ class ConsentItems:
                 if isinstance(tool, dict) and _may_run(tool, written):
                     what = f"tool '{visible(str(written.get('name', '?')))}' {_how(written)}"
                     yield self._effect("runs", what, f"{pointer}/{index}")
+        listed = self._data.get("tools")
+        for index in range(len(listed) if isinstance(listed, list) else 0):
+            yield self._effect("runs", tools_effect(self._written("tools", index)), f"/tools/{index}")
         for index in range(len(at(self._data, "/tool_registry/providers") or ())):
             name = self._written("tool_registry", "providers", index)
             what = f"provider '{name}' runs its code in this process"
@@ -193,6 +196,11 @@ class ConsentItems:
         if at(self._data, "/features/tools/definition") and not self._before.allows_definitions:
             pointer = "/features/tools/definition"
             yield self._effect("loosens", "custom definitions are allowed again", pointer)
+
+
+def tools_effect(name: str) -> str:
+    """What naming a Python file of tools has for an effect."""
+    return f"the tools of {name} run, each as it declares itself"
 
 
 def _shown_place(url: str) -> str:

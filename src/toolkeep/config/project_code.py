@@ -187,11 +187,24 @@ def _is_file(path: Path) -> bool:
 # --- what a configuration names ------------------------------------------------------------------
 
 
+TOOLS: Final = "tools"
+"""The kind of `named_files` for a whole file or module of tools."""
+
+
+def is_path(target: str) -> bool:
+    """Whether a file or module of tools is named by the path of a file."""
+    return target.endswith(".py") or "/" in target
+
+
 def named_files(run: Any, root: Path) -> tuple[Path, ...]:
     """The files of the project that a `run` names, with their imports."""
     if not isinstance(run, Mapping) or len(run) != 1:
         return ()
     ((kind, target),) = run.items()
+    if kind == TOOLS and isinstance(target, str):
+        return (
+            project_modules(_below(root, target), root) if is_path(target) else reference_files(target, root)
+        )
     if kind == "python" and isinstance(target, str):
         return reference_files(target, root)
     if kind == "wasm":

@@ -24,13 +24,14 @@ from toolkeep.config.accepted_code import changed_files
 from toolkeep.config.consent import LEVELS, LIMIT_FIELDS, ConsentItems, at
 from toolkeep.config.env_interpolation import TOOL_LISTS, Substitution
 from toolkeep.config.paths import ConfigPaths
-from toolkeep.config.project_code import hash_code, named_files
+from toolkeep.config.project_code import TOOLS, hash_code, named_files
 from toolkeep.config.schema import FILE_SCHEMA
 from toolkeep.config.settings import (
     DEFAULT_SETTINGS,
     AgentGrant,
     ConfigFile,
     ConfiguredTool,
+    ConfiguredToolsFile,
     ConfiguredUpstream,
     EventWebhook,
     SecretSource,
@@ -143,6 +144,7 @@ class _File:
             said = data if file.counts else _to_look_at(data, unseen.unresolved)
             merged = _with_policies(self._merged(said, hashes), policies)
             tools = self._tools(said, file.code, held_back="")
+            merged = replace(merged, tools_files=(*merged.tools_files, *self._tools_files(said, file.code)))
         else:
             why = f"{self._path} names policies that are not accepted yet; run `toolkeep accept`"
             merged = replace(self._before, policies_held_back=why) if policies else self._before
@@ -191,6 +193,7 @@ class _File:
         upstreams = self._document.data.get("upstreams") if isinstance(self._document.data, dict) else None
         listed = upstreams.values() if isinstance(upstreams, dict) else ()
         started = (said for said in listed if isinstance(said, dict) and "command" in said)
+        runs += [{TOOLS: name} for name in _tools_file_names(self._document.data)]
         runs += [{"process": {"argv": said["command"], "code": said.get("code")}} for said in started]
         return hash_code((path for run in runs for path in named_files(run, root)), root)
 
@@ -338,6 +341,15 @@ class _File:
             for index, name in enumerate(at(data, pointer) or ()):
                 yield name, f"disabled in {self._document.place(f'{pointer}/{index}')}"
 
+    def _tools_files(self, data: dict[str, Any], code: Mapping[str, str]) -> Iterator[ConfiguredToolsFile]:
+        for name in _tools_file_names(data):
+            yield ConfiguredToolsFile(
+                name=name,
+                root=str(Path(self._path).parent.parent),
+                is_project=self._is_project,
+                code=code,
+            )
+
     def _tools(
         self, data: dict[str, Any], code: Mapping[str, str], *, held_back: str
     ) -> Iterator[ConfiguredTool]:
@@ -353,6 +365,12 @@ class _File:
                     root=str(Path(self._path).parent.parent) if self._is_project else "",
                     code=code,
                 )
+
+
+def _tools_file_names(data: Any) -> list[str]:
+    """The Python files and modules that `tools:` names."""
+    listed = data.get("tools") if isinstance(data, dict) else None
+    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
 
 
 def why_held_back(file: ConfigFile, path: str) -> str:

@@ -202,8 +202,16 @@ FILE_SCHEMA: Schema = {
         },
         "tool_registry": _TOOL_REGISTRY,
         "tools": {
-            "type": "object",
-            "description": "Another place for custom tools.",
+            "type": ["array", "object"],
+            "description": "Python files or modules of @tool functions; or another place for custom tools.",
+            "items": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 4096,
+                # Without variables: what is accepted is the code of the file that stands here.
+                "pattern": "^[^$]*$",
+            },
+            "maxItems": 100,
             "properties": {"custom": _TOOLS, "custom_tools": _TOOLS},
         },
         "disabled_tools": _DISABLED,
@@ -375,7 +383,7 @@ def editor_schema() -> Schema:
 def _closed(schema: Schema) -> Schema:
     """Close objects that list their properties, as the check does."""
     closed = {key: _closed(value) if isinstance(value, dict) else value for key, value in schema.items()}
-    if closed.get("type") == "object" and "properties" in closed:
+    if "object" in closed.get("type", ()) and "properties" in closed:
         closed["additionalProperties"] = False
     return closed
 

@@ -41,6 +41,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The secrets of the tool's upstream, read when a call needs them; never shown."""
     code: "AcceptedCode | None" = None
     """The project's files that it consists of, as accepted by a person."""
+    places: tuple[str, ...] = ()
+    """The files and package folders of Python code, where its source located them; empty: search by name."""
 
     def __repr__(self) -> str:
         """Without secrets."""
@@ -86,6 +88,18 @@ class ConfiguredTool(msgspec.Struct, frozen=True, kw_only=True):
     """The project folder, for a tool of the project's file."""
     code: Mapping[str, str] = {}
     """The accepted SHA-256 of each project file that the file names, by path."""
+
+
+class ConfiguredToolsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python file or module of tools that a file names."""
+
+    name: str
+    root: str
+    """The folder that its path starts from: that of the project, or the user's home."""
+    is_project: bool
+    code: Mapping[str, str]
+    """The accepted SHA-256 of each project file that the configuration names, by path; empty for the user's
+    own file."""
 
 
 class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +170,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_url: str = ""
     """The PostgreSQL database for definitions and tokens, instead of the state folder."""
     tools: tuple[ConfiguredTool, ...] = ()
+    tools_files: tuple[ConfiguredToolsFile, ...] = ()
     upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)
     """In the order of the files, the user's first."""
     files: tuple[ConfigFile, ...] = ()

@@ -113,7 +113,7 @@ def programs_of_others(grants: Grants, project: str, agent: str) -> Iterator[Tru
 def _named(kind: str, runner: Any, base: str) -> Iterable[str]:
     """Paths that a configuration, a store or an upstream names."""
     if kind == "python":
-        return find_code(str(runner.target), _search(base)).packages
+        return find_code(str(runner.target), _search(base), getattr(runner, "places", ())).packages
     if kind == "command":
         files = (os.path.realpath(os.path.join(base, word)) for word in runner.target[1:])
         return [*installed_with(find_program(runner.target[0], base)), *filter(os.path.isfile, files)]
@@ -129,7 +129,7 @@ def _written(kind: str, runner: Any, base: str) -> Iterator[str]:
     """The same as written, symlinks kept."""
     words: Sequence[str] = ()
     if kind == "python":
-        yield from own_code(str(runner.target), _search(base))
+        yield from getattr(runner, "places", ()) or own_code(str(runner.target), _search(base))
     elif kind == "command":
         words = runner.target
     elif kind in ("process", "mcp"):

@@ -241,7 +241,7 @@ class SandboxRunner:
         if WRITE in {capability.kind for capability in tool.definition.capabilities} - granted:
             raise ValueError(f"the agent has no grant for {WRITE}, and nothing here keeps it from writing")
         reference = _target(tool)
-        code = find_code(reference, self._searched(tool))
+        code = find_code(reference, self._searched(tool), _places(tool))
         environment = _environment(tool, reference, code.packages)
         plan = UnconfinedPlan(reference, code.site, code.packages, _limits(tool), environment)
         request = Request(
@@ -289,7 +289,7 @@ class SandboxRunner:
         # Fail closed: before any worker exists.
         findings.require(level, connects=worker_grant.connects)
         # Another writable folder changes which code is safe to import, so it is part of the key.
-        key = Key(call.tool.definition_hash, level, (worker_grant, writable_folders()))
+        key = Key(call.tool.definition_hash, level, (worker_grant, writable_folders(), _code_key(call.tool)))
         if key not in self._keys:
             zygote, worker = self._plans_of(call.tool, level, worker_grant)
             worker = replace(worker, memory_by=self._memory_by(call.tool))
@@ -370,7 +370,7 @@ class SandboxRunner:
             started.update(executables(found), installed_with(found))
         programs = tuple(sorted(path for path in started if not path.startswith("/usr/")))
         roots = (worker_grant.read_roots, worker_grant.write_roots, programs, worker_grant.connects)
-        known = (tool.definition_hash, level, writable_folders(), *roots)
+        known = (tool.definition_hash, level, writable_folders(), _code_key(tool), *roots)
         if known not in self._plans:
             if len(self._plans) >= _KEYS:
                 self._plans.clear()
@@ -385,7 +385,7 @@ class SandboxRunner:
         is_ours = _is_built_in(tool) or _is_command(tool)
         reference = find_reference(tool.runner) if is_live_tool else _target(tool)
         preload = _preloaded(tool.runner) if is_live_tool else _TOOLS if is_ours else ()
-        code = find_code(reference, self._searched(tool))
+        code = find_code(reference, self._searched(tool), _places(tool))
         if level is not Isolation.STANDARD:
             # Code is mounted as whole folders: toolkeep's own keys and databases must not lie in one.
             check_code((*code.shown, *programs), self._trusted.state)
@@ -476,6 +476,16 @@ def _environment(
     if not _is_python(tool) or not _has_processes(tool):
         return DEFAULT_ENVIRONMENT
     return (*DEFAULT_ENVIRONMENT, (IMPORTS_VARIABLE, json.dumps({"tool": reference, "packages": packages})))
+
+
+def _places(tool: RegisteredTool) -> tuple[str, ...]:
+    return getattr(tool.runner, "places", ())
+
+
+def _code_key(tool: RegisteredTool) -> tuple[str, ...]:
+    """Name and places of code that may be exchanged under the same definition, when its file is reloaded."""
+    places = _places(tool)
+    return (str(tool.runner.target), *places) if places else ()
 
 
 def _target(tool: RegisteredTool) -> str:

@@ -36,9 +36,12 @@ class ToolCode(NamedTuple):
         return tuple(path for path in self.packages if path == OURS)
 
 
-def find_code(reference: str, search: list[str]) -> ToolCode:
-    """Code that `module:name` or `/path/file.py:name` needs; without `search`, the loaded modules."""
-    own = own_code(reference, search)
+def find_code(reference: str, search: list[str], places: tuple[str, ...] = ()) -> ToolCode:
+    """Code that `module:name` or `/path/file.py:name` needs; without `search`, the loaded modules.
+
+    `places` are its own files and package folders, where they are known.
+    """
+    own = list(places) or own_code(reference, search)
     if not reference.startswith("/"):
         own = list(map(os.path.realpath, own))
     site = _site_folders()

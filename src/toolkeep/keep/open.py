@@ -17,7 +17,7 @@ from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
 from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource, sources_of
 from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.tiers import check_formats
-from toolkeep.registry.tool_provider import ToolProvider
+from toolkeep.registry.tool_provider import CONFIG, PROJECT, ToolProvider
 from toolkeep.sandbox.trusted_paths import ReplacedFile, TrustedPath
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.storage.state_folder import protected_folder, state_folder
@@ -30,6 +30,8 @@ from toolkeep.validation.compile import Formats, guarded_formats
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.config.settings import EventWebhook
+    from toolkeep.config.tools_file import ToolsFile
+    from toolkeep.execution.module_reader import ModuleReader
     from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.mcp_client.pinned_tools import PinnedTools
@@ -133,8 +135,9 @@ def open_keep(
     named, failed = _named_providers(settings)
     upstreams = upstream_providers(settings, keep)
     stored = _store_providers(store, keep)
-    own = [*providers, *_config_providers(settings), *upstreams, *stored]
-    keep.load(*named, own=own, failed=failed)
+    files, unfound = _tools_file_providers(settings, keep, root)
+    own = [*providers, *_config_providers(settings), *files, *upstreams, *stored]
+    keep.load(*named, own=own, failed=[*failed, *unfound])
     keep.hold_back(*(file for file in settings.files if not file.counts))
     if settings.event_webhook is not None:
         keep.post_events(_new_webhook(settings.event_webhook, state))
@@ -411,6 +414,45 @@ def _config_providers(settings: Settings) -> Sequence[ToolProvider]:
     from toolkeep.sources.config_source import ConfigProvider
 
     return [ConfigProvider(settings, is_project=is_project) for is_project in (False, True)]
+
+
+def tools_file_provider(
+    file: "ToolsFile", keep: Keep, root: Path, *, name: str, priority: int = 120
+) -> ToolProvider:
+    """The provider of the tools in a Python file, whose definitions a confined worker reads."""
+    from toolkeep.sources.tools_file_source import ToolsFileProvider
+
+    read = module_reader(root).read
+    allows_definitions = keep.allows_definitions
+    return ToolsFileProvider(file, read, name=name, priority=priority, allows_definitions=allows_definitions)
+
+
+def _tools_file_providers(
+    settings: Settings, keep: Keep, root: Path
+) -> tuple[list[ToolProvider], list[ProviderFailed]]:
+    """The providers of the Python files that the configuration names, and those that are not there."""
+    found: list[ToolProvider] = []
+    failed: list[ProviderFailed] = []
+    for index, said in enumerate(settings.tools_files):
+        from toolkeep.config.tools_file import find_configured
+
+        try:
+            file = find_configured(said)
+        except FileUnreadable as error:
+            failed.append(ProviderFailed(visible(said.name), f"cannot be read: {error.message}"))
+            continue
+        name, priority = (PROJECT if said.is_project else CONFIG), 120 + index
+        found.append(tools_file_provider(file, keep, root, name=name, priority=priority))
+    return found, failed
+
+
+def module_reader(root: Path) -> "ModuleReader":
+    """Reads definitions of Python files in confined workers, which never see the state of this project."""
+    from toolkeep.execution.module_reader import ModuleReader
+
+    state = open_state(root)
+    folder = str(protected_folder(state.folder)) if state else ""
+    return ModuleReader(folder, read_configuration(root, state).unconfined)
 
 
 def project_origins(settings: Settings) -> frozenset[str]:

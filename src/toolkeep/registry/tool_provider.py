@@ -12,10 +12,12 @@ CONFIG: Final = "config"
 PROJECT: Final = "project"
 """The project's configuration, whose tools give way to all others."""
 
+FILES: Final = "files"
+"""Python files of tools that a command names."""
 STORE: Final = "store"
 """The definitions created at run time."""
 
-OURS: Final = frozenset({CODE, CORE, CONFIG, PROJECT, STORE})
+OURS: Final = frozenset({CODE, CORE, CONFIG, PROJECT, FILES, STORE})
 """Names that no other provider may have: it could impersonate toolkeep's own."""
 
 

@@ -113,10 +113,22 @@ def load(reference: str) -> Call:
     place, _, name = reference.rpartition(":")
     Import.is_running = True
     try:
-        module = _module_of_file(place) if place.startswith("/") else importlib.import_module(place)
-        return _callable(_named(module, name), name)
+        return _callable(_named(_imported(place), name), name)
     finally:
         Import.is_running = False
+
+
+def import_place(place: str) -> Any:
+    """Import a module or the file at a path as that of a tool, for `authoring/module_tools.py`."""
+    Import.is_running = True
+    try:
+        return _imported(place)
+    finally:
+        Import.is_running = False
+
+
+def _imported(place: str) -> Any:
+    return _module_of_file(place) if place.startswith("/") else importlib.import_module(place)
 
 
 def restore_imports(environment: Mapping[str, str]) -> None:

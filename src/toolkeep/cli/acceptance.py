@@ -1,0 +1,46 @@
+"""What the commands that accept something share: the question, the difference, and the answer."""
+
+import json
+import sys
+from collections.abc import Iterator
+from difflib import unified_diff
+from typing import Any
+
+from toolkeep.cli.options import is_agreed, is_terminal, print_json, say_done
+from toolkeep.errors import NotAccepted
+from toolkeep.text.display import visible
+
+
+def confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> None:
+    """Return if a person agrees, or gave the expected hash; with JSON nobody is asked."""
+    if given is not None:
+        # The hash binds the consent to what the person reviewed: a file that changed since is not accepted.
+        if given.removeprefix("sha256:").lower() != wanted:
+            hint = "review it again: the file, or code that it names, may have changed"
+            raise NotAccepted(f"the hash is {wanted}, not {given[:80]}", hint=hint)
+        return
+    if shown is not None:
+        print_json(shown)
+        sys.exit(1)
+    if not is_terminal(sys.stdin):
+        raise NotAccepted("accepting needs a terminal", hint="run it in a terminal, or pass --hash SHA256")
+    if not is_agreed("Accept this?"):
+        raise NotAccepted("you did not agree", hint="nothing was changed")
+
+
+def finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FBT001 -- as everywhere here
+    """Report what was accepted."""
+    if as_json:
+        print_json(data)
+    else:
+        say_done(text)
+
+
+def difference_lines(before: str, after: str) -> Iterator[str]:
+    """Accepted and current version in canonical form, one fact a line."""
+    old, new = (
+        json.dumps(json.loads(text), indent=1, ensure_ascii=False).split("\n") for text in (before, after)
+    )
+    for line in unified_diff(old, new, lineterm="", n=1):
+        if not line.startswith(("---", "+++", "@@")):
+            yield visible(line)

@@ -1,0 +1,152 @@
+"""Commands that name a Python file of tools: on a terminal that accepts it, elsewhere a person did before."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.terminal import on_a_terminal
+from toolkeep.cli.main import cli
+
+TOOLS = """
+from toolkeep import tool
+import voice
+
+@tool(effects="none")
+def shout(text: str, times: int = 1) -> str:
+    "Shout a text."
+    return voice.up(text) * times
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "voice.py").write_text("def up(text): return text.upper()\n")
+    return tmp_path
+
+
+def run(folder: Path, *words: str) -> Result:
+    named = [str(folder / word) if word == "tools.py" else word for word in words]
+    return CliRunner().invoke(cli, [*named, "--project", str(folder)])
+
+
+def accept(folder: Path) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(run(folder, "accept", "tools.py", "--json").stdout)
+    result = run(folder, "accept", "tools.py", "--hash", shown["hash"])
+    assert result.exit_code == 0, result.output
+    return shown
+
+
+@pytest.mark.spec("REG-5")
+def test_on_a_terminal_a_named_file_is_used_at_once(folder: Path) -> None:
+    words = ["call", "--tools", str(folder / "tools.py"), "shout", "text=a", "times=2"]
+    assert on_a_terminal([*words, "--project", str(folder)]) == "AA\r\n"
+
+
+@pytest.mark.spec("REG-5")
+def test_without_a_terminal_a_file_counts_once_its_content_is_accepted(folder: Path) -> None:
+    words = ("call", "--tools", "tools.py", "shout", "text=a")
+    refused = run(folder, *words)
+    assert (refused.exit_code, "ACODE-TSR-024" in refused.stderr) == (1, True)
+    shown = accept(folder)
+    assert shown["tools"] == {"shout": {"description": "Shout a text.", "side_effects": ["None"]}}
+    assert list(shown["code"]) == ["tools.py", "voice.py"]
+    assert run(folder, *words).stdout == "A\n"
+    (folder / "voice.py").write_text("def up(text): return 'another'\n")
+    assert run(folder, *words).exit_code == 1
+    again = run(folder, "accept", "tools.py")
+    assert '-  "voice.py"' in again.stdout
+    assert again.exit_code == 1  # nobody is there to say yes
+
+
+def test_list_shows_the_tools_of_a_file_alone_and_show_takes_it_too(folder: Path) -> None:
+    accept(folder)
+    listed = json.loads(run(folder, "list", "tools.py", "--json").stdout)
+    assert [(one["name"], one["provider"]) for one in listed] == [("shout", "files")]
+    both = json.loads(run(folder, "list", "--tools", "tools.py", "--json").stdout)
+    assert {"shout", "read_file"} <= {one["name"] for one in both}
+    assert "Isolation: strict" in run(folder, "show", "shout", "--tools", "tools.py").stdout
+
+
+def test_a_file_that_cannot_be_imported_is_told_with_its_line(folder: Path) -> None:
+    (folder / "tools.py").write_text("1 / 0\n")
+    shown = on_a_terminal(["list", str(folder / "tools.py"), "--project", str(folder)])
+    assert 'tools.py", line 1, in <module>' in shown
+    assert "ZeroDivisionError" in shown
+
+
+def test_call_takes_the_agent_that_makes_it(folder: Path) -> None:
+    assert "declared under" in run(folder, "call", "agent_hello_world", "--agent", "nobody").stderr
+    given = '{"Message":"Ada","ConversationId":"c","SessionId":"s"}'
+    result = run(folder, "call", "agent_hello_world", given, "--agent", "mcp-local", "--json")
+    assert json.loads(result.stdout)["agent"] == "mcp-local"
+
+
+@pytest.mark.spec("REG-5")
+def test_mcp_serves_the_tools_of_an_accepted_file(folder: Path) -> None:
+    accept(folder)
+    call = {"name": "shout", "arguments": {"text": "a"}}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    words = [sys.executable, "-m", "toolkeep", "mcp", "tools.py", "--project", str(folder)]
+    given = "".join(json.dumps(message) + "\n" for message in messages)
+    done = subprocess.run(words, cwd=folder, input=given, capture_output=True, text=True, check=True)
+    (answer,) = (one for one in map(json.loads, done.stdout.splitlines()) if one["id"] == 2)
+    assert answer["result"]["content"][0]["text"] == "A"
+
+
+def test_mcp_without_a_terminal_refuses_a_file_that_nobody_accepted(folder: Path) -> None:
+    refused = run(folder, "mcp", "tools.py")
+    assert (refused.exit_code, "ACODE-TSR-024" in refused.stderr) == (1, True)
+
+
+def accept_project(folder: Path) -> None:
+    shown = json.loads(run(folder, "accept", "--json").stdout)
+    assert run(folder, "accept", "--hash", shown["hash"]).exit_code == 0
+
+
+@pytest.mark.spec("REG-5")
+def test_a_project_names_files_under_tools_which_count_with_their_code_once_accepted(folder: Path) -> None:
+    (folder / ".agent").mkdir()
+    (folder / ".agent" / "config.yml").write_text("tools: [tools.py]\n")
+    words = ("call", "shout", "text=a")
+    assert "Unknown tool" in run(folder, *words).stdout
+    shown = json.loads(run(folder, "accept", "--json").stdout)
+    what = [(effect["kind"], effect["what"]) for effect in shown["effects"]]
+    assert what == [("runs", "the tools of tools.py run, each as it declares itself")]
+    accept_project(folder)
+    assert run(folder, *words).stdout == "A\n"
+    (folder / "voice.py").write_text("def up(text): return 'another'\n")
+    assert "Unknown tool" in run(folder, *words).stdout
+
+
+def test_a_file_under_tools_that_is_gone_or_outside_is_skipped_and_the_rest_stays(folder: Path) -> None:
+    (folder / "project" / ".agent").mkdir(parents=True)
+    (folder / "project" / ".agent" / "config.yml").write_text("tools: [../tools.py, gone.py]\n")
+    accept_project(folder / "project")
+    listed = run(folder / "project", "list", "--json")
+    assert [line[:26] for line in listed.stderr.splitlines()] == ["! skipped 'provider ../too", "! skipped 'provider gone.p"]  # fmt: skip
+    assert len(json.loads(listed.stdout)) > 10
+
+
+@pytest.mark.parametrize("tools", ["[5]", "['a$b.py']", "x.py"])
+def test_what_is_no_list_of_files_under_tools_is_an_error_with_its_place(tools: str, folder: Path) -> None:
+    (folder / ".agent").mkdir()
+    (folder / ".agent" / "config.yml").write_text(f"tools: {tools}\n")
+    refused = run(folder, "list")
+    assert (refused.exit_code, "config.yml:1:" in refused.stderr) == (1, True)
+
+
+def test_the_users_own_configuration_names_files_from_home_and_needs_no_acceptance(folder: Path) -> None:
+    home = Path.home()
+    (home / ".agent").mkdir()
+    (home / ".agent" / "config.yml").write_text(f"tools: [{folder / 'tools.py'}]\n")
+    (folder / "empty").mkdir()
+    assert run(folder / "empty", "call", "shout", "text=a").stdout == "A\n"
