@@ -42,7 +42,7 @@ _ASSIGNMENT = re.compile(
 )
 _VARYING = {
     re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{16}|[0-9a-f]{32})(?![0-9a-f])"): "ID",
-    re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?![0-9a-f-])"): "PREFIX",
+    re.compile(r"(?<![0-9a-f+])[0-9a-f]{8}(?![0-9a-f-])"): "PREFIX",
     re.compile(r"(?<=PREFIX  )\d+ (?:d|h|min|s)(?: \d+ (?:h|min|s))? +"): "SPAN ",
     re.compile(r"(?<![-\dT] )(?<![\dT:-])\d\d:\d\d:\d\d(?![\d.])(?! UTC)"): "TIME",
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+\+00:00"): "TIME",
