@@ -37,6 +37,7 @@ def example(event: type[Event]) -> Event:
     by_type: dict[Any, Any] = {
         str: "word",
         int: 3,
+        bool: True,
         float: 0.5,
         tuple[str, ...]: ("a", "b"),
         datetime: datetime(2026, 1, 1, tzinfo=UTC),

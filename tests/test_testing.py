@@ -11,7 +11,7 @@ import pytest
 from tests.execution import wat
 from toolkeep import InvokeResult, Keep, Registry, ToolContext, ToolDefinition, WasmTool, open_keep, tool
 from toolkeep.definitions.tool_context import Cancelled
-from toolkeep.errors import ContractBroken, SchemaRefused
+from toolkeep.errors import ContractBroken, SchemaBroken
 from toolkeep.testing import FakeClock, MemoryRegistry, RecordingContext, check_keep, check_tool
 
 pytestmark = pytest.mark.spec("DEF-11")
@@ -302,12 +302,14 @@ def test_a_schema_that_changes_later_is_found() -> None:
 
 
 def test_a_schema_against_the_rules_does_not_even_register() -> None:
-    @tool
-    def take(value: Any) -> None:
-        """Take anything."""
-
-    with pytest.raises(SchemaRefused):
-        check_tool(take, {"value": 1})
+    properties = {"value": {"type": "integer", "multipleOf": 0}}
+    take = {
+        "name": "take",
+        "description": "Take.",
+        "parameters": {"type": "object", "properties": properties},
+    }
+    with pytest.raises(SchemaBroken):
+        check_tool(ToolDefinition.from_dict(take), {"value": 1})
 
 
 def test_a_tool_that_accepts_strangers_is_found() -> None:

@@ -365,7 +365,7 @@ def test_a_commit_follows_no_link_out_of_its_repository(keep: Keep, work: Path) 
     before = (work / "n" / ".git" / "config").read_text()
     (work / ".git" / "COMMIT_EDITMSG").symlink_to("../n/.git/config")
     result = call(keep, "git_commit", message="[core]", files=["src/a.py"])
-    assert "holds the link 'COMMIT_EDITMSG'" in result.text, result.text
+    assert "contains the link 'COMMIT_EDITMSG'" in result.text, result.text
     assert (work / "n" / ".git" / "config").read_text() == before
 
 

@@ -69,7 +69,7 @@ WHOLE = """\
 The server up asks you, in its own words:
   | When shall we
   | meet?
-It wants 4 answers, for a call of operator.
+It asks for 4 answers, for a call of operator.
 It waits for <minutes>.
 Never enter a password or key: servers may not ask for one here.
 Answer it? [y]es, [n]o: y

@@ -80,7 +80,7 @@ def test_the_name_of_a_parameter_from_elsewhere_forges_no_line(
     }
     keep = open_keep()
     keep.register(ToolDefinition.from_elsewhere(data, kind="mcp", origin="books"))
-    monkeypatch.setattr("toolkeep.cli.show.keep_with", lambda *_: keep)
+    monkeypatch.setattr("toolkeep.cli.show.keep_with", lambda *_, **__: keep)
     shown, _ = run(tmp_path, "show", "greet")
     assert_nothing_is_forged(shown)
 
@@ -108,7 +108,7 @@ def test_a_record_in_the_log_is_one_line(fields: dict[str, Any], tmp_path: Path)
 
 
 def test_everything_in_a_record_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def log_and_open(*_: object) -> Keep:
+    def log_and_open(*_: object, **__: object) -> Keep:
         logger = logging.getLogger("toolkeep.registry")
         logger.error(FORGED, extra={"tool_name": FORGED})
         logger.error("said: %s", FORGED)

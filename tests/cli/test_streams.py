@@ -81,7 +81,7 @@ def test_arguments_from_a_closed_input_are_wrong_usage(tmp_path: Path) -> None:
     status, _, said = run(["validate", "agent_hello_world"], tmp_path, before=lambda: os.close(0))
     assert (status, said.split("\n")[-2]) == (
         2,
-        "Error: Give the arguments as JSON, as an argument or on standard input.",
+        "Error: Give the arguments as key=value words or as JSON, or on standard input.",
     )
 
 

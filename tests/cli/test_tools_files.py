@@ -67,7 +67,7 @@ def test_without_a_terminal_a_file_counts_once_its_content_is_accepted(folder: P
 def test_list_shows_the_tools_of_a_file_alone_and_show_takes_it_too(folder: Path) -> None:
     accept(folder)
     listed = json.loads(run(folder, "list", "tools.py", "--json").stdout)
-    assert [(one["name"], one["provider"]) for one in listed] == [("shout", "files")]
+    assert [(one["name"], one["provider"]) for one in listed] == [("shout", "tools-file")]
     both = json.loads(run(folder, "list", "--tools", "tools.py", "--json").stdout)
     assert {"shout", "read_file"} <= {one["name"] for one in both}
     assert "Isolation: strict" in run(folder, "show", "shout", "--tools", "tools.py").stdout

@@ -18,7 +18,6 @@ from tests.execution import wat
 from toolkeep import Code, Keep, ToolDefinition, ToolResult, WasmTool, open_keep
 from toolkeep.execution import wasm_runner
 from toolkeep.execution.wasm_preopens import Preopens
-from toolkeep.wasm import runtime
 from toolkeep.wasm.run import Run
 
 FREE = {"type": "object", "properties": {"text": {"type": "string"}, "path": {"type": "string"}}}
@@ -246,7 +245,7 @@ def test_without_wasmtime_the_extra_is_named(keep: Keep, monkeypatch: pytest.Mon
 
 
 def test_another_wasmtime_is_refused(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "version", lambda _: "49.0.0")
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "49.0.0")
     assert "wasmtime 50 is needed, not 49.0.0" in run(keep, wat.ECHO).text
 
 
@@ -404,7 +403,9 @@ def test_a_folder_that_holds_the_state_is_not_opened(monkeypatch: pytest.MonkeyP
     with open_keep() as other:
         other.declare_agent("ada", capabilities=[f"fs.read:{docs}"])
         result = run(other, wat.opens("a.md"), {"path": str(docs)}, definition=touching("fs.read"))
-    assert (result.code, "holds the state" in result.text) == (Code.ISOLATION_UNAVAILABLE, True), result.text
+    assert (result.code, "contains the state" in result.text) == (Code.ISOLATION_UNAVAILABLE, True), (
+        result.text
+    )
 
 
 @pytest.mark.spec("POL-1")

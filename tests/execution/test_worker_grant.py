@@ -49,6 +49,8 @@ def test_a_folder_that_holds_the_state_is_refused_where_it_cannot_be_hidden(
     (tmp_path / "above" / "state").mkdir(parents=True)
     one = SimpleNamespace(shown=str(tmp_path / folder), root_path=str(tmp_path))
     call: Any = SimpleNamespace(touched=(one,))
-    expected = pytest.raises(ValueError, match="holds the state") if is_refused else contextlib.nullcontext()
+    expected = (
+        pytest.raises(ValueError, match="contains the state") if is_refused else contextlib.nullcontext()
+    )
     with expected:
         worker_grant.check_hidden(call, str(tmp_path / "above" / "state"))

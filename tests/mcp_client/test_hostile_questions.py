@@ -69,7 +69,7 @@ def test_a_flood_of_questions_ends_the_server(tmp_path: Path) -> None:
     world = World(tmp_path, "insists")
     (result,) = world.calls("3000")
     assert result.code is Code.TOOL_FAILED
-    assert "more than 2000 messages" in result.text
+    assert "more than 2000 unsolicited messages" in result.text
     assert len(world.heard) <= QUESTIONS
     assert len(world.outcomes()) <= QUESTIONS + 20
 

@@ -107,6 +107,6 @@ def test_headers_that_cannot_be_sent_leave_a_tool_of_an_address_out_and_not_one_
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A\r\nB"}}}
     wrong = {**ECHO, "inputSchema": schema}
     by_address, fine = imported(wrong, {**ECHO, "name": "fine"}, target={"url": "https://a.example/mcp"})
-    assert "no name of one" in str(by_address.tool)
+    assert "not a header name" in str(by_address.tool)
     assert isinstance(fine.tool, ToolDefinition)
     assert only(wrong, target={"command": ["x"]}).name == "echo"

@@ -153,7 +153,10 @@ def test_a_call_of_what_is_not_listed_still_says_what_is_missing() -> None:
         keep.register(made(name="look", capabilities=["net.read"], client_executed=True))
         assert [one["name"] for one in keep.tools_for("mcp")] == []
         result = keep.call_sync("look", {})
-        assert (result.code, "The agent holds no net.read" in result.text) == (Code.NOT_PERMITTED, True)
+        assert (result.code, "The agent has no grant for net.read" in result.text) == (
+            Code.NOT_PERMITTED,
+            True,
+        )
         keep.declare_agent("local", capabilities=["net.read:a.example"])
         assert [one["name"] for one in keep.tools_for("mcp")] == ["look"]
 

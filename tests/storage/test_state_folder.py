@@ -185,7 +185,7 @@ def test_a_link_is_refused_even_to_a_private_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     link = tmp_path / "state"
     link.symlink_to(tmp_path / "real")
-    assert unusable(link).message == f"{link}: is no folder"
+    assert unusable(link).message == f"{link}: is not a folder"
 
 
 def test_a_link_to_nowhere_is_refused_and_not_followed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ CONFIG: Final = "config"
 PROJECT: Final = "project"
 """The project's configuration, whose tools give way to all others."""
 
-FILES: Final = "files"
+FILES: Final = "tools-file"
 """Python files of tools that a command names."""
 STORE: Final = "store"
 """The definitions created at run time."""

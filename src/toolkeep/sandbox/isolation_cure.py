@@ -43,7 +43,7 @@ IN_A_CONTAINER: Final = (
     f"start the container with {FLAGS}; `toolkeep doctor --profile docker` prints that profile"
 )
 ELSEWHERE: Final = (
-    "run toolkeep in a Linux container: docker build --tag toolkeep https://github.com/toolkeep/toolkeep.git "
+    "run toolkeep in a Linux container, from its repository: docker build --tag toolkeep . "
     "&& docker run --rm toolkeep doctor --profile docker > toolkeep-seccomp.json "
     f"&& docker run --rm --interactive --tty --volume .:/project {FLAGS} toolkeep doctor"
 )

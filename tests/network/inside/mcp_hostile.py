@@ -169,7 +169,7 @@ WRONG = {
     b"\xff\xfe{}": NO_MESSAGE,
     b"": "it sent an empty line",
     b'{"jsonrpc":"2.0","id":"3","result":{}}': "it answered a request that was not made",
-    b'{"jsonrpc":"2.0","id":3,"result":[]}': "its answer to tools/call is no object",
+    b'{"jsonrpc":"2.0","id":3,"result":[]}': "its answer to tools/call is not an object",
 }
 
 

@@ -173,7 +173,7 @@ async def test_what_is_no_list_of_results_is_said_so(world: World) -> None:
     server = await engine(world, b"")
     for said in (b"<html>", b"[]", b"{}", b'{"results": 5}', b'{"results": [5]}', b"[" * 100_000):
         server.answer = answer(said)
-        assert "no list of results" in (await search(URL)).text
+        assert "did not return a list of results" in (await search(URL)).text
 
 
 async def test_an_engine_that_gives_no_json_is_said_so(world: World) -> None:

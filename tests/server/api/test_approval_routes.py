@@ -62,7 +62,7 @@ def test_a_secret_is_shown_by_its_length_alone(keep: Keep) -> None:
 @pytest.mark.parametrize(
     ("tool_name", "said", "reason"),
     [
-        ("launch", {"verdict": "approve", "reach": "session"}, "asked about every time"),
+        ("launch", {"verdict": "approve", "reach": "session"}, "needs approval every time"),
         ("send_note", {"verdict": "approve", "reach": "session"}, "belongs to no session"),
         (
             "send_note",

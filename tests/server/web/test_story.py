@@ -142,7 +142,7 @@ def test_two_browsers_approve_a_call_once(read: Read, world: World) -> None:
     first.page.get_by_role("button", name="Approve once").click()
     expect(first.page.locator("#question")).to_contain_text("Approved by operator:page")
     second.page.get_by_role("button", name="Approve once").click()
-    expect(second.page.locator("#question [role=alert]")).to_contain_text("does not count")
+    expect(second.page.locator("#question [role=alert]")).to_contain_text("approved already")
     expect(page.locator("#outcome")).to_contain_text("It went well")
     answers = [entry for entry in world.keep.record.log.read_back() if entry.record["type"] == "Approval"]
     assert len(answers) == 1

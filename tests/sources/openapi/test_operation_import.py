@@ -321,7 +321,7 @@ REFUSED = [
     ("key in a header of ours", {"get": operation(security=[{"host": []}])}, "not a tool's to set"),
     ("parameters without a name", {"get": operation(parameters=[{"in": "query"}])}, "without a name"),
     ("XML alone", {"get": operation(parameters=[{"name": "a", "in": "query", "content": {"application/xml": {}}}])}, "not JSON"),
-    ("no schema", {"get": operation(parameters=[{"name": "a", "in": "query", "schema": "string"}])}, "no object"),
+    ("no schema", {"get": operation(parameters=[{"name": "a", "in": "query", "schema": "string"}])}, "not an object"),
 ]  # fmt: skip
 
 

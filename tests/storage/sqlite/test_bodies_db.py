@@ -112,7 +112,7 @@ def test_bodies_that_were_not_used_for_long_are_erased(tmp_path: Path) -> None:
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", "A" * 64, "a" * 63])
 def test_what_is_no_hash_names_no_file(bodies: Bodies, digest: str) -> None:
     for use in (bodies.get, bodies.erase):
-        with pytest.raises(ValueError, match="no SHA-256"):
+        with pytest.raises(ValueError, match="not a SHA-256"):
             use(digest)
 
 
