@@ -5,6 +5,8 @@ Run by the Python of its own environment: SCRIPT CALL, the name and arguments of
 
 import asyncio
 import json
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,13 @@ from typing import Any
 from mcp import Client  # type: ignore[import-not-found, unused-ignore]
 from mcp.client.stdio import StdioServerParameters  # type: ignore[import-not-found, unused-ignore]
 
+VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
+"""As clients that read `.mcp.json` replace it: a variable, and what it is where it is not set."""
+
 
 async def main(entry: dict[str, Any], call: str) -> None:
-    server = StdioServerParameters(command=entry["command"], args=entry["args"], env=entry.get("env"))
+    arguments = [VARIABLE.sub(lambda found: os.environ.get(*found.groups()), one) for one in entry["args"]]
+    server = StdioServerParameters(command=entry["command"], args=arguments, env=entry.get("env"))
     async with Client(server) as client:
         result = await client.call_tool(**json.loads(call))
         print(result.content[0].text)

@@ -27,6 +27,8 @@ from tests.server.web.conftest import PATIENCE_MS, browser  # noqa: F401 -- a fi
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 CLIENT = Path(__file__).with_name("mcp_client.py")
+ACTIVE = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+"""The variables of somebody in whose environment toolkeep is installed."""
 
 
 class Terminal:
@@ -34,14 +36,13 @@ class Terminal:
 
     def __init__(self, command: str, folder: Path) -> None:
         self._master, slave = pty.openpty()
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.process = subprocess.Popen(
             ["bash", "-ec", command],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             cwd=folder,
-            env={**os.environ, "PATH": path, "COLUMNS": "200", "NO_COLOR": "1"},
+            env={**ACTIVE, "COLUMNS": "200", "NO_COLOR": "1"},
             start_new_session=True,
         )
         os.close(slave)
@@ -120,7 +121,7 @@ class Reader:
     def _called(self, call: str) -> Iterator[None]:
         words = [str(python_of("mcp")), "-W", "ignore", str(CLIENT), call]
         with subprocess.Popen(
-            words, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            words, cwd=self.folder, env=ACTIVE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as client:
             try:
                 yield
