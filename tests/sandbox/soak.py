@@ -39,8 +39,9 @@ MOST_OVERSHOOT_S = (0.05, 0.25, 1.0)
 """Median, 99th percentile, and most. A machine that others use as well takes some of it."""
 MOST_GONE_S = 1.0
 MOST_ORPHANED_S = 2.0
-MOST_GROWTH_BYTES = 16 << 20
-"""Between the first fifth of the calls, when caches and pools are full, and the last."""
+MOST_GROWTH_BYTES = 24 << 20
+"""Between the first fifth of the calls, when caches and pools are full, and the last. Large answers leave gaps in
+the heap: some 16 MiB up to 10,000 calls, and no more up to 25,000."""
 
 EXPECTED = {
     "ok": {"ok"},
