@@ -214,3 +214,30 @@ def test_a_numeric_name_is_explained_and_repaired(keep: Keep, key: str) -> None:
     assert [error.path for error in check.errors] == [f"/pages/{key}", "/n"]
     assert check.repair is not None
     assert [(one["path"], one["value"]) for one in check.repair] == [(f"/pages/{key}", 3), ("/n", 1)]
+
+
+def test_a_property_that_only_required_names_can_be_sent(keep: Keep) -> None:
+    inner: dict[str, Any] = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a", "x"],
+    }
+    parameters = {**inner, "properties": {**inner["properties"], "inner": inner}}
+    keep.register(ToolDefinition.from_elsewhere({"name": "unlisted", "parameters": parameters}))
+    passed = keep.try_validate_arguments("unlisted", {"a": 1, "x": [2], "inner": {"a": 1, "x": 3}})
+    assert not isinstance(passed, Refusal)
+    for arguments in ({"a": 1}, {"a": 1, "x": 1, "y": 1}):
+        check = keep.try_validate_arguments("unlisted", arguments)
+        assert isinstance(check, Refusal)
+        assert "x: any JSON" in check.schema_hint
+
+
+def test_a_short_line_keeps_its_advice(keep: Keep) -> None:
+    properties = {f"a_property_with_a_long_name_{n}": {"type": "string"} for n in range(20)}
+    parameters = {"type": "object", "properties": {**properties, "count": {"type": "integer"}}}
+    keep.register(ToolDefinition.from_elsewhere({"name": "wide", "parameters": parameters}))
+    check = keep.try_validate_arguments("wide", {"county": 1, "x" * 80: 2})
+    assert isinstance(check, Refusal)
+    first, second = check.text.splitlines()[1:3]
+    assert first.endswith("… Did you mean 'count'?")
+    assert second.endswith(f"Remove '{'x' * 80}'.")
