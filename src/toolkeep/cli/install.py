@@ -115,6 +115,14 @@ def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
     help="The agent that the client's calls are made as.",
 )
 @click.option("--find-tools", is_flag=True, help="Offer two tools that find and call all others.")
+@click.option("--client-answers", is_flag=True, help="Let the client approve calls of up to medium danger.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.IntRange(0, 86_400),
+    metavar="SECONDS",
+    help="How long a call waits for approval.  [default: as configured, or 50]",
+)
 @click.option("--remove", is_flag=True, help="Remove the entry.")
 @click.option("--dry-run", is_flag=True, help="Show the change, write nothing.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
@@ -127,6 +135,8 @@ def command(
     project: Path | None,
     *,
     find_tools: bool,
+    client_answers: bool,
+    wait_s: int | None,
     remove: bool,
     dry_run: bool,
     yes: bool,
@@ -152,7 +162,12 @@ def command(
         after = _without_entry(before, path, which, name)
         done, next_step = f"{which.title} has no entry '{name}'", "to stop using it"
     else:
-        after = _with_entry(before, path, which, name, _entry(which, root, agent, find_tools=find_tools))
+        options = [
+            *(["--find-tools"] if find_tools else []),
+            *(["--client-answers"] if client_answers else []),
+            *(["--wait", str(wait_s)] if wait_s is not None else []),
+        ]
+        after = _with_entry(before, path, which, name, _entry(which, root, agent, options))
         done, next_step = f"{which.title} is already configured", "to use the tools"
     shown = {"path": str(path), "before": before, "after": after}
     if as_json and (before == after or dry_run or not yes):
@@ -190,14 +205,14 @@ def _check_link(root: Path, named: Path, path: Path, *, is_agreed_unseen: bool) 
         warn(f"{named} is reached by a link that leads out of the project, to {path}")
 
 
-def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> dict[str, Any]:
+def _entry(client: McpClient, root: Path, agent: str, options: list[str]) -> dict[str, Any]:
     try:
         str(root).encode()
     except UnicodeEncodeError as error:
         reason = "has a name that is not UTF-8, which the file cannot hold; rename the folder"
         raise FileUnreadable(str(root), reason) from error
     words = [*_program(client, root), "mcp", "--project", client.folder or str(root), "--agent", agent]
-    words += ["--find-tools"] if find_tools else []
+    words += options
     kind = {"type": client.type} if client.type else {}
     home = os.environ.get("TOOLKEEP_HOME")
     variables = {"TOOLKEEP_HOME": str(Path(home).absolute())} if home else {}
