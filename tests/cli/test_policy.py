@@ -286,7 +286,7 @@ def test_tools_of_an_upstream_that_nobody_accepted_can_be_named() -> None:
     forbidden = (
         '\n@id("no-books")\nforbid (principal, action == Action::"call", resource == Tool::"list_books");\n'
     )
-    has = in_project(files(ALL + forbidden, "- tool: list_books\n  deny: no-books\n", config=config))
+    has = in_project(files(ALL + forbidden, "- tool: list_books\n  deny: true\n", config=config))
     has[".agent/shop.json"] = json.dumps(document)
     assert "✓ 2 policies, 1 example: no problems" in shown("policy", "check", has=has)
 
