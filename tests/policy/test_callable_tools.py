@@ -108,6 +108,7 @@ def test_what_is_left_out_is_refused_whatever_the_arguments() -> None:
 
 
 ALL = '@id("all") permit (principal, action == Action::"call", resource);'
+FORBID = '@id("no") forbid (principal, action == Action::"call", resource)'
 POLICIES = {
     "none": ("", True),
     "a permit": (ALL, True),
@@ -130,20 +131,15 @@ POLICIES = {
         True,
     ),
     "a forbid by a required argument": (
-        ALL
-        + '@id("no") forbid (principal, action == Action::"call", resource) '
-        'when {context.arguments.path like "*draft*"};',
+        ALL + FORBID + ' when {context.arguments.path like "*draft*"};',
         True,
     ),
     "a forbid unless a required argument": (
-        ALL
-        + '@id("no") forbid (principal, action == Action::"call", resource) '
-        'unless {context.arguments.path like "*draft*"};',
+        ALL + FORBID + ' unless {context.arguments.path like "*draft*"};',
         True,
     ),
     "no permit, and a forbid by a required argument": (
-        '@id("no") forbid (principal, action == Action::"call", resource) '
-        'when {context.arguments.path like "*draft*"};',
+        FORBID + ' when {context.arguments.path like "*draft*"};',
         False,
     ),
     "a permit by the arguments": (

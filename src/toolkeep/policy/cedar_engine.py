@@ -239,7 +239,9 @@ class Engine:
             if policy.context_reads or policy.context_looks:
                 continue
             try:
-                verdict = self._evaluate(agent, self._prepare(tool), _part((policy,)), request, is_checked=False)
+                verdict = self._evaluate(
+                    agent, self._prepare(tool), _part((policy,)), request, is_checked=False
+                )
             except BaseException as error:  # noqa: BLE001 -- any failure is reported
                 verdict = _undecided(error)
             findings.append(_finding(policy, verdict))
