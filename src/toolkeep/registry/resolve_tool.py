@@ -50,9 +50,10 @@ def resolve_name(
     if found is not None:
         refusal = unavailable_tool(found, correlation_id=correlation_id)
     else:
-        tools, notice = suggest()
-        known = {tool.name: tool.definition.aliases for tool in tools}
-        refusal = unknown_tool(name, known, correlation_id=correlation_id, notice=notice)
+        visible = {
+            n: tool.definition.aliases for n, tool in snapshot.answering.items() if sees is None or sees(tool)
+        }
+        refusal = unknown_tool(name, visible, suggestions=suggest(), correlation_id=correlation_id)
     unanswered = ToolUnanswered(
         tool_name=found.name if found else "unknown",
         error_code=refusal.code.value,
@@ -63,20 +64,24 @@ def resolve_name(
 
 
 def unknown_tool(
-    name: str, known: Mapping[str, Sequence[str]], *, correlation_id: str = "", notice: str = ""
+    name: str,
+    visible: Mapping[str, Sequence[str]],
+    *,
+    suggestions: "Suggestions | None" = None,
+    correlation_id: str = "",
 ) -> Refusal:
     """The refusal of an unknown name: the nearest names, the count, and "did you mean".
 
-    `known` has the aliases of the tools that the caller could call, by their names; no others are named.
+    `visible` has the aliases of the tools that the agent may see, by their names; no others are named.
     """
-    names = list(known)
+    names = [tool.name for tool in suggestions.tools] if suggestions else list(visible)
     near = nearest_names(name, names, LISTED_NAMES)
-    meant = nearest_by_alias(name, known)
+    meant = nearest_by_alias(name, visible)
     shown = echo_name(name)
     count = "the only tool" if len(names) == 1 else f"one of {len(names)} tools"
     expected = f"{count}: {listing(near, len(names), LISTED_NAMES)}" if names else "no tool is registered"
     suggestion = f"Did you mean '{meant}'?" if meant else "Use one of the tools that are listed."
-    suggestion = f"{suggestion} {notice}".rstrip()
+    suggestion = f"{suggestion} {suggestions.notice}".rstrip() if suggestions else suggestion
     error = Violation("", Code.UNKNOWN_TOOL, f"Unknown tool '{shown}'", expected, None, suggestion)
     return Refusal(tool=shown, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))
 
