@@ -62,7 +62,8 @@ scope."""
 
 _ASK_OPERATOR: Final = "Do without it, or ask the operator."
 _EXPLAIN: Final = "Run `toolkeep policy explain` to see what would have to change."
-_NAME_ANOTHER: Final = "Name something else."
+NAME_ANOTHER: Final = "Name something else."
+"""Advice where other arguments would do, and no grant or policy is at fault."""
 OPERATOR: Final = "operator"
 """The agent of the command line (POL-8)."""
 PERMISSIONS_POLICY: Final = "toolkeep.permissions"
@@ -187,13 +188,13 @@ class Authorizer:
         applying = engine.policies.applying(CALL, tool.definition)
         if declared is None or all(policy.id.startswith(OURS) for policy in applying):
             return declared is None or any(policy.effect == "permit" for policy in applying)
-        fixed = {policy.id for policy in applying if not (policy.context_reads or policy.context_looks)}
-        findings = engine.each(declared.entity, tool, CallFacts(arguments={}))
-        holds = {finding.policy for finding in findings if finding.is_satisfied and finding.policy in fixed}
-        if any(policy.effect == "forbid" and policy.id in holds for policy in applying):
+        findings = engine.without_context(declared.entity, tool)
+        if any(finding.error for finding in findings):
+            return True  # unsure: a tool that is listed in vain is only refused
+        if any(finding.effect == "forbid" and finding.is_satisfied for finding in findings):
             return False
-        permits = [policy.id for policy in applying if policy.effect == "permit"]
-        return any(name in holds or name not in fixed for name in permits)
+        fixed = {finding.policy: finding.is_satisfied for finding in findings}
+        return any(fixed.get(policy.id, True) for policy in applying if policy.effect == "permit")
 
     def authorize(self, request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
         """Permit a call, or refuse it with the reason."""
@@ -567,7 +568,7 @@ def _touch_refusal(
     request: ToolCall, tool: RegisteredTool, refused: TouchRefused, advice: str = ""
 ) -> Refusal:
     reason = refused.reason[0].upper() + refused.reason[1:]
-    mend = _NAME_ANOTHER if refused.can_be_mended else advice or _ask(request)
+    mend = NAME_ANOTHER if refused.can_be_mended else advice or _ask(request)
     if tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
         reason, mend = "An argument names something that may not be touched", _ask(request)
     return refuse(request, Code.NOT_PERMITTED, reason, mend, path=refused.pointer)
