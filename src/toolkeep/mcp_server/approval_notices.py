@@ -20,6 +20,7 @@ Notify = Callable[["Client", "Question"], None]
 _FIRST_S: Final = 0.1
 """A call that is refused or answered at once needs no notice."""
 _REPEAT_S: Final = 10.0
+"""Shorter than any read timeout that was met, and rare enough not to flood a client's log."""
 
 INSTRUCTIONS: Final = (
     "Every call is validated, authorized and recorded by toolkeep before the tool runs.\n"

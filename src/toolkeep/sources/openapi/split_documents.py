@@ -20,6 +20,7 @@ from toolkeep.sources.openapi.document import parse_document
 _FILES: Final = "x-files"
 """Key of the bundle below which it holds the other files, by their path."""
 _MOST_FILES: Final = 5_000
+"""Several times as many as the largest public document has; each is opened and parsed."""
 _OTHER_PLACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
 _DATA: Final = frozenset((".json", ".yaml", ".yml"))
 
