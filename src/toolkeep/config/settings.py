@@ -32,6 +32,21 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     place: "Place"
 
 
+class CodeCopy(msgspec.Struct, frozen=True):
+    """Code that is imported from a copy, so that its source can change meanwhile."""
+
+    root: str
+    """The folder of the copy."""
+    source_root: str
+    """The folder that it is a copy of."""
+    sources: tuple[str, ...]
+    """Files and package folders there. No tool may write them: it would choose the next version."""
+
+    def as_in_source(self, text: str) -> str:
+        """A text, such as a traceback, with the paths of the source."""
+        return text.replace(f"{self.root}/", f"{self.source_root}/")
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The runner of a configured tool, named and not resolved yet."""
 
@@ -43,6 +58,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The project's files that it consists of, as accepted by a person."""
     places: tuple[str, ...] = ()
     """The files and package folders of Python code, where its source located them; empty: search by name."""
+    copy: CodeCopy | None = None
+    """What `places` are a copy of, if they are one."""
 
     def __repr__(self) -> str:
         """Without secrets."""

@@ -37,10 +37,20 @@ class ToolsFileProvider:
         file = self._file
         code = file.accepted_code()
         self._check_unchanged(code, "since it was accepted")
-        found = self._read(file.shown, file.place, file.places)
+        found = self._found()
         # After reading: calls check the same hashes, so that definitions and code belong together.
         self._check_unchanged(code, "while it was read")
         return [self._offer(one, code) for one in found]
+
+    def _found(self) -> Sequence[FoundTool]:
+        file = self._file
+        try:
+            return self._read(file.shown, file.place, file.places)
+        except FileUnreadable as error:
+            if file.copy is None:
+                raise
+            reason = error.message.removeprefix(f"{file.shown}: ")
+            raise FileUnreadable(file.shown, file.copy.as_in_source(reason)) from error
 
     def _check_unchanged(self, code: AcceptedCode, when: str) -> None:
         if changed := code.changed():
@@ -59,9 +69,14 @@ class ToolsFileProvider:
             tool=refused or _confined(definition or {}),
             name=found.reference if refused else "",
             runner=Run(
-                kind="python", target=f"{place}:{found.reference}", code=code, places=self._file.places
+                kind="python",
+                target=f"{place}:{found.reference}",
+                code=code,
+                places=self._file.places,
+                copy=self._file.copy,
             ),
             is_custom=True,
+            code_hash=self._file.seal,
             locate=lambda _: shown,
         )
 
