@@ -109,7 +109,8 @@ def _report(shown: str, done: Reloaded) -> None:
     if done.removed:
         say_done(f"{shown}: removed {', '.join(done.removed)}", err=True)
     for skipped in done.skipped:
-        warn(f"{shown}: skipped '{skipped.tool}': {skipped.error.message}")
+        first, *more = skipped.error.message.split("\n")
+        warn(f"{shown}: skipped '{skipped.tool}': {first}", *more)
     for waiting in done.waiting:
         what = "is new" if waiting.is_new else "waits: its change is not known to be stricter"
         warn(f"{shown}: {waiting.tool.name} {what}", *_lines(waiting))

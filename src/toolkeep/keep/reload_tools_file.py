@@ -11,7 +11,7 @@ from toolkeep.config.settings import Run
 from toolkeep.config.tools_file import ToolsFile, find_tools_file
 from toolkeep.errors import FileUnreadable
 from toolkeep.keep.keep import Keep
-from toolkeep.keep.open import tools_file_provider
+from toolkeep.keep.open import module_reader, tools_file_provider
 from toolkeep.registry.reload_tools import Reloaded, Waiting
 from toolkeep.registry.tool_provider import FILES
 from toolkeep.sandbox.import_guard import is_writable
@@ -26,7 +26,7 @@ class ToolsFileReload:
         self._keep = keep
         self._file = file
         self._folder = folder
-        self._root = root
+        self._reader = module_reader(root)
         self._names = {tool.name for tool in keep.tools() if _is_of(tool.runner, copied)}
         self._agreed = file
         """The version whose files a person has agreed to, or no tool could write."""
@@ -84,7 +84,7 @@ class ToolsFileReload:
 
     def _reloaded(self, found: ToolsFile) -> Reloaded:
         copied = copy_tools_file(found, self._folder, sources=self._file.places)
-        provider = tools_file_provider(copied, self._keep, self._root, name=FILES)
+        provider = tools_file_provider(copied, self._keep, self._reader, name=FILES)
         offers = provider.get_tool_definitions()
         objection = self._objection(found)
         done = self._keep.reload(offers, provider=FILES, names=self._names, objection=objection)
