@@ -34,7 +34,6 @@ def test_a_copy_is_the_same_code_with_the_data_of_its_packages_alone(file: Tools
     assert made.places == (f"{root}/shop", f"{root}/tools.py")
     assert made.copy is not None
     assert made.copy.sources == ("/earlier", *file.places)
-    assert made.copy.as_in_source(f'File "{root}/tools.py"') == f'File "{file.place}"'
     assert copy_tools_file(file, tmp_path).root == made.root
 
 

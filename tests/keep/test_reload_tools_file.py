@@ -65,6 +65,8 @@ def test_new_code_of_an_equal_definition_runs_at_once_and_a_looser_or_new_tool_w
     assert author.call() == "A"
     author.write("shout", end="!")
     assert (author.look().taken, author.call()) == (("shout",), "A!")  # not the cached result
+    (author.root / "voice.py").write_text("def up(text): return __file__\n")
+    assert (author.look().taken, author.call()) == (("shout",), f"{author.root}/voice.py!")
     (author.root / "voice.py").write_text("def up(text): return text * 2\n")
     assert (author.look().taken, author.call()) == (("shout",), "aa!")
     author.write("shout", "cry", about="Shout loudly.", end="?")

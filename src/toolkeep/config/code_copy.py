@@ -4,6 +4,7 @@ A copy is found by the hash of its code. It holds the code, and the data files o
 when it was made. The caller's folder must be private to this user.
 """
 
+import json
 import os
 import shutil
 import stat
@@ -18,6 +19,7 @@ from toolkeep.config.settings import CodeCopy
 from toolkeep.config.tools_file import ToolsFile, find_tools_file
 from toolkeep.errors import FileUnreadable
 from toolkeep.limits import CODE_FILES, CODE_SOURCE_BYTES
+from toolkeep.sandbox.plan import COPY_VARIABLE
 
 _BYTECODE: Final = "__pycache__"
 _READ_ONLY: Final = 0o444
@@ -44,7 +46,8 @@ def copy_tools_file(file: ToolsFile, folder: Path, *, sources: tuple[str, ...] =
         shutil.rmtree(root, ignore_errors=True)
         raise FileUnreadable(file.shown, "changed while it was copied")
     protected = tuple(dict.fromkeys((*sources, *file.places)))
-    return replace(found, copy=CodeCopy(str(root), file.root, protected))
+    variables = ((COPY_VARIABLE, json.dumps([found.root, file.root])),)
+    return replace(found, copy=CodeCopy(protected, variables))
 
 
 def _copy(file: ToolsFile, to: Path) -> None:

@@ -35,16 +35,11 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 class CodeCopy(msgspec.Struct, frozen=True):
     """Code that is imported from a copy, so that its source can change meanwhile."""
 
-    root: str
-    """The folder of the copy."""
-    source_root: str
-    """The folder that it is a copy of."""
     sources: tuple[str, ...]
-    """Files and package folders there. No tool may write them: it would choose the next version."""
-
-    def as_in_source(self, text: str) -> str:
-        """A text, such as a traceback, with the paths of the source."""
-        return text.replace(f"{self.root}/", f"{self.source_root}/")
+    """The files and package folders of the source. No tool may write them: it would choose the next
+    version."""
+    variables: tuple[tuple[str, str], ...]
+    """Environment variables that tell a worker what the copied code is called."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -201,9 +201,7 @@ def _is_scratch(path: str) -> bool:
 
 def _traceback(call: RecordedCall, exception: ToolException) -> str:
     # A text may quote an argument in a form that no search finds: none where an argument is secret.
-    text = exception.traceback(has_texts=not call.tool.arguments.secrecy.has_secrets)
-    as_in_source = getattr(getattr(call.tool.runner, "copy", None), "as_in_source", None)
-    return as_in_source(text) if as_in_source else text
+    return exception.traceback(has_texts=not call.tool.arguments.secrecy.has_secrets)
 
 
 def sanitized(call: RecordedCall, diagnosis: Diagnosis, secrets: Iterable[str]) -> Diagnosis:
