@@ -12,7 +12,7 @@ from toolkeep.config.tools_file import ToolsFile, find_tools_file
 from toolkeep.errors import FileUnreadable
 from toolkeep.keep.keep import Keep
 from toolkeep.keep.open import module_reader, tools_file_provider
-from toolkeep.registry.reload_tools import Reloaded, Waiting
+from toolkeep.registry.reload_tools import Reloaded, Waiting, reload_tools
 from toolkeep.registry.tool_provider import FILES
 from toolkeep.sandbox.import_guard import is_writable
 from toolkeep.sandbox.trusted_paths import is_within
@@ -24,6 +24,8 @@ class ToolsFileReload:
     def __init__(self, keep: Keep, file: ToolsFile, copied: ToolsFile, folder: Path, root: Path) -> None:
         """`copied` is the copy of `file` in `folder` whose tools the keep has; `root` is the project."""
         self._keep = keep
+        # Not methods of `Keep`: only the command follows files.
+        self._registry, self._registrar = keep._registry, keep._registrar  # noqa: SLF001
         self._file = file
         self._folder = folder
         self._reader = module_reader(root)
@@ -72,10 +74,11 @@ class ToolsFileReload:
     def take(self) -> tuple[str, ...]:
         """Register the tools that wait, for which a person has agreed; returns their names."""
         waiting, self._waiting = self._waiting, ()
-        self._keep.take(waiting, provider=FILES)
-        self._names.update(one.tool.name for one in waiting)
+        tools = [one.tool for one in waiting]
+        self._registry.exchange([tool.name for tool in tools], tools, provider=FILES)
+        self._names.update(tool.name for tool in tools)
         self._agreed = self._found
-        return tuple(one.tool.name for one in waiting)
+        return tuple(tool.name for tool in tools)
 
     @property
     def has_waiting(self) -> bool:
@@ -87,7 +90,14 @@ class ToolsFileReload:
         provider = tools_file_provider(copied, self._keep, self._reader, name=FILES)
         offers = provider.get_tool_definitions()
         objection = self._objection(found)
-        done = self._keep.reload(offers, provider=FILES, names=self._names, objection=objection)
+        done = reload_tools(
+            self._registry,
+            self._registrar,
+            offers,
+            provider=FILES,
+            names=self._names,
+            objection=objection,
+        )
         self._names.difference_update(done.removed)
         self._found, self._waiting = found, done.waiting
         if not objection:

@@ -63,8 +63,9 @@ def reload_tools(
             waiting.append(one)
         else:
             taken.append(tool)
-    # The name of a broken tool is not known: none of those that are gone may be it.
-    removed = [] if skipped else [held[key].name for key in held.keys() - offered.keys()]
+    # The name of a broken tool is not known: each of those that are gone may be it.
+    is_known = not skipped and not objection
+    removed = [held[key].name for key in held.keys() - offered.keys()] if is_known else []
     registry.exchange([*(tool.name for tool in taken), *removed], taken, provider=provider)
     return Reloaded(
         taken=tuple(tool.name for tool in taken),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from toolkeep.config.settings import ConfigFile
     from toolkeep.registry.coerce import Offer
     from toolkeep.registry.custom_definitions import DefinitionEditor, OfferOf
-    from toolkeep.registry.reload_tools import Reloaded, Waiting
     from toolkeep.registry.search import ToolSearch
     from toolkeep.stores.definitions import BrokenDefinition, DefinitionStore, StoredDefinition
 
@@ -110,25 +109,6 @@ class ToolCatalog:
             loaded.unmatched,
         )
         return loaded
-
-    def reload(
-        self, offers: "Iterable[Offer]", *, provider: str, names: Iterable[str], objection: str = ""
-    ) -> "Reloaded":
-        """Exchange the tools of some names for those that their provider offers now, as far as no person has
-        to agree; with an `objection`, none.
-
-        For the code that follows a file of tools.
-        """
-        from toolkeep.registry.reload_tools import reload_tools
-
-        return reload_tools(
-            self._registry, self._registrar, offers, provider=provider, names=names, objection=objection
-        )
-
-    def take(self, waiting: "Iterable[Waiting]", *, provider: str) -> None:
-        """Register tools that a reload left waiting; for the same code, after a person agreed."""
-        tools = [one.tool for one in waiting]
-        self._registry.exchange([tool.name for tool in tools], tools, provider=provider)
 
     def hold_back(self, *files: "ConfigFile") -> None:
         """Record configuration files that have no effect until a person accepts them."""
