@@ -93,6 +93,10 @@ def test_a_file_that_cannot_be_used_leaves_the_tools_as_they_are(author: Author)
     author.write(end="", more="tool(effects='writes')(lambda x: x)\nbroken = tool(lambda x: x)\n")
     done = author.look()
     assert ([one.tool for one in done.skipped], done.removed, author.call()) == (["broken"], (), "A")
+    (author.root / "voice.py").unlink()
+    assert author.file.look() is None
+    with pytest.raises(FileUnreadable, match="No module named 'voice'"):
+        author.file.look()
     (author.root / "tools.py").unlink()
     assert author.file.look() is None
     with pytest.raises(FileUnreadable):

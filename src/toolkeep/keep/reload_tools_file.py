@@ -50,10 +50,10 @@ class ToolsFileReload:
 
         Raises `ToolkeepError` once for a version that cannot be used: the tools stay as they are.
         """
+        if self._last.is_untouched:
+            return None
         found: ToolsFile | FileUnreadable
         try:
-            if not self._last.changed():
-                return None
             found = find_tools_file(self._file.target, Path(self._file.root), shown=self._file.shown)
             version = found.seal
         except FileUnreadable as error:
@@ -63,6 +63,7 @@ class ToolsFileReload:
             self._candidate = version
             return None
         if version == self._seen:
+            self._last.changed()  # something else in its folders was touched
             return None
         self._seen = version
         if isinstance(found, FileUnreadable):
