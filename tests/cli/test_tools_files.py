@@ -91,8 +91,10 @@ def test_reload_needs_a_file_and_a_terminal(folder: Path) -> None:
 @pytest.mark.spec("REG-5")
 def test_a_served_file_is_reloaded_and_what_is_looser_waits_for_a_yes(folder: Path) -> None:
     words = ["serve", "tools.py", "--reload", "--port", "0", "--no-page", "--project", str(folder)]
-    with Dialogue(words, cwd=folder) as person:
+    (folder / "tmp").mkdir()
+    with Dialogue(words, cwd=folder, variables={"TMPDIR": str(folder / "tmp")}) as person:
         person.until("serving at")
+        assert list((folder / "tmp").iterdir())
         (folder / "voice.py").write_text("def up(text): return text\n")
         person.until("tools.py: reloaded shout")
         (folder / "tools.py").write_text("def broken(:\n")
@@ -102,8 +104,7 @@ def test_a_served_file_is_reloaded_and_what_is_looser_waits_for_a_yes(folder: Pa
         assert "+Shout any text." in person.until("type y and Enter")
         person.enter("y\n")
         person.until("reloaded shout")
-        person.enter("\x03")
-        assert person.end()[0] == 0
+        assert (person.hang_up(), list((folder / "tmp").iterdir())) == (0, [])
 
 
 def test_a_file_that_cannot_be_imported_is_told_with_its_line(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import signal
 import sys
 import tempfile
 import termios
@@ -69,8 +70,21 @@ class ReloadedFiles:
 @contextlib.contextmanager
 def reloaded_files(files: Sequence[ToolsFile]) -> Iterator[ReloadedFiles]:
     """Copies of the files in a private folder."""
-    with tempfile.TemporaryDirectory(prefix="toolkeep-code-", ignore_cleanup_errors=True) as made:
-        yield ReloadedFiles(files, Path(os.path.realpath(made)))
+    made = tempfile.TemporaryDirectory(prefix="toolkeep-code-", ignore_cleanup_errors=True)
+    with made as name, _ended_with_terminal():
+        yield ReloadedFiles(files, Path(os.path.realpath(name)))
+
+
+@contextlib.contextmanager
+def _ended_with_terminal() -> Iterator[None]:
+    """Shut down as on SIGTERM when the terminal is closed: by default the copies would be left behind."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _follow(files: Sequence[ToolsFileReload], is_over: threading.Event) -> None:
