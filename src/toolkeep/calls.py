@@ -285,7 +285,7 @@ class Denied(StrEnum):
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Why a tool failed, for the operator: it names paths, hosts and code.
 
-    No text or JSON for a caller contains it.
+    `print(diagnosis)` shows all of it. No text or JSON for a caller contains it.
     """
 
     denied: Denied | None = None
@@ -307,9 +307,13 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         remedy = f"Remedy: {self.remedy}" if self.remedy else ""
         return "\n".join(filter(None, (said if what else "", remedy, self.detail)))
 
+    def __str__(self) -> str:
+        """The text."""
+        return self.text or str(self.denied or "unexpected")
+
     def __repr__(self) -> str:
         """Without the contents: a result may be printed where a model reads."""
-        return f"<diagnosis: {self.denied or 'unexpected'}>"
+        return f"<diagnosis: {self.denied or 'unexpected'}; print() shows it>"
 
 
 @final

@@ -35,6 +35,7 @@ from toolkeep.execution.contact_events import ContactEvents
 from toolkeep.execution.diagnosis import denied, denied_program, exceeded, sanitized, unexpected
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Held, Runner, RunRefused
+from toolkeep.host.log_lines import log_error_with_text
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
 from toolkeep.sandbox.guest.exception_report import report
 from toolkeep.sandbox.tool_exception import ToolException
@@ -204,7 +205,9 @@ class Executor:
             return refusal
         diagnosis = sanitized(call, failed.diagnosis, run.secrets.values())
         fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
-        log.error("a tool failed", extra={**fields, **structs.asdict(diagnosis)})
+        which = f"Tool '{call.tool.name}', call {call.request.id}, correlation id {call.request.correlation_id}"
+        text = f"{which}\n{diagnosis}"
+        log_error_with_text(log, "a tool failed", text, {**fields, **structs.asdict(diagnosis)})
         if len(self.diagnoses) >= _DIAGNOSES:
             self.diagnoses.pop(next(iter(self.diagnoses)), None)
         self.diagnoses[call.request.id] = diagnosis
