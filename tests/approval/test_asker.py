@@ -296,7 +296,9 @@ async def raises_later(question: Question) -> Any:
     raise RuntimeError("the terminal is gone")
 
 
-NOT_ASKED = "Tool 'greet' was not called: approval is required (its danger is medium), but asking for it failed"
+NOT_ASKED = (
+    "Tool 'greet' was not called: approval is required (its danger is medium), but asking for it failed"
+)
 
 NOES: dict[str, tuple[Any, Code, str]] = {
     "False": (False, Code.APPROVAL_DENIED, "A person denied this call of 'greet'"),

@@ -314,7 +314,7 @@ class ApprovalGate:
                 if asking is not None and asking.done():
                     # The approver cancelled itself: that is no approval (fail closed).
                     if asking.cancelled():
-                        raise _ApproverFailed  # noqa: TRY301 -- as if it raised
+                        raise _ApproverFailed
                     answer = asking.result()
                     if answer is None:
                         if not self._wait_s:
@@ -343,7 +343,7 @@ class ApprovalGate:
         try:
             # A plain function may block on a key press: run it in a thread, not on the event loop.
             is_async = any(map(inspect.iscoroutinefunction, (approver, type(approver).__call__)))
-            said = approver(question) if is_async else await asyncio.to_thread(approver, question)
+            said: Any = approver(question) if is_async else await asyncio.to_thread(approver, question)
             if isinstance(said, Awaitable):
                 said = await said
         except Exception as error:

@@ -36,10 +36,10 @@ from toolkeep.execution.diagnosis import denied, denied_program, exceeded, sanit
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Held, Runner, RunRefused
 from toolkeep.host.log_lines import log_error_with_text
-from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
+from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS, NAMED_CHARS
 from toolkeep.sandbox.guest.exception_report import report
 from toolkeep.sandbox.tool_exception import ToolException
-from toolkeep.text.display import truncated_lines
+from toolkeep.text.display import excerpt, truncated_lines
 
 if TYPE_CHECKING:
     from toolkeep.network.egress_proxy import Contact
@@ -205,8 +205,8 @@ class Executor:
             return refusal
         diagnosis = sanitized(call, failed.diagnosis, run.secrets.values())
         fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
-        which = f"Tool '{call.tool.name}', call {call.request.id}, correlation id {call.request.correlation_id}"
-        text = f"{which}\n{diagnosis}"
+        ids = f"call {call.request.id}, correlation id {excerpt(call.request.correlation_id, NAMED_CHARS)}"
+        text = f"Tool '{call.tool.name}', {ids}\n{diagnosis}"
         log_error_with_text(log, "a tool failed", text, {**fields, **structs.asdict(diagnosis)})
         if len(self.diagnoses) >= _DIAGNOSES:
             self.diagnoses.pop(next(iter(self.diagnoses)), None)

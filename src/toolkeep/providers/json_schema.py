@@ -64,7 +64,12 @@ def write(replies: Sequence[Reply]) -> Messages:
 
 
 JSON_SCHEMA: Final = Vendor(
-    profile=Profile(name="json-schema"), shape=shape_schema, missing=missing, read=read, stream=None, write=write
+    profile=Profile(name="json-schema"),
+    shape=shape_schema,
+    missing=missing,
+    read=read,
+    stream=None,
+    write=write,
 )
 LLGUIDANCE: Final = Vendor(
     profile=Profile(name="llguidance", strict="codec", is_always_strict=True),
