@@ -28,7 +28,7 @@ def ask(question):
 with Keep(approver=ask, after_call=[lambda call, value: value]) as keep:
     keep.register(boom, sign_in, order)
     told = keep.call_sync("boom", {"text": "shelf A4"})
-    print(told.text, repr(told), str(told.error.diagnosis), sep=chr(10))
+    print(keep, told, told.text, repr(told.error.diagnosis), told.error.diagnosis, sep=chr(10))
     keep.call_sync("sign_in", {"password": "hunter2"})
     keep.call_sync("order", {})
 with Keep(approver=TerminalApprover()) as keep:
@@ -42,6 +42,7 @@ def test_the_operator_reads_why_a_tool_or_an_approver_failed(logs: str) -> None:
     command = [sys.executable, "-c", PROGRAM, logs]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
     text, _, read = done.stdout.partition("<diagnosis: unexpected; print() shows it>")
+    assert text.startswith("<Keep with 3 tools>\n<ToolResult error of 'boom', call ")
     assert "shelf A4" not in text
     assert "shelf A4" in read
     assert "Tool 'boom', call " in done.stderr

@@ -42,6 +42,7 @@ from toolkeep.registry.tool_catalog import ToolCatalog
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.stores.registry_state import RegistryState
 from toolkeep.telemetry.logs import LogListener
+from toolkeep.text.display import counted
 from toolkeep.validation.compile import Formats
 from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import Arguments, validate
@@ -191,6 +192,10 @@ class Keep(ToolCatalog):
         _OPEN.add(self)
         for grant in policy.agents.values():
             self._watch(grant)
+
+    def __repr__(self) -> str:
+        """The number of tools, for a notebook."""
+        return f"<Keep with {counted(len(self), 'tool')}{', closed' if self._is_closed else ''}>"
 
     def __enter__(self) -> Self:
         return self
