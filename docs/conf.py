@@ -70,7 +70,7 @@ def _own_signature(
 ) -> tuple[str, str | None] | None:
     """A class below one of a package that is not installed here has the signature of its `__init__`."""
     made = vars(given).get("__init__") if what == "class" else None
-    if made is None or shown != "(*args, **kwargs)":
+    if made is None or not (shown or "").startswith("(*args"):
         return None
     return stringify_signature(signature(made, bound_method=True)), returned
 
