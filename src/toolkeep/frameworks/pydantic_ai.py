@@ -103,8 +103,9 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
                 *(BinaryContent(blob.data, media_type=blob.mime_type) for blob in reply.blobs),
             ]
         result = reply.result
-        is_whole = result is not None and result.status == "ok" and reply.text == result.text
-        return result.value if is_whole else reply.text
+        if result is None or result.status != "ok" or reply.text != result.text:
+            return reply.text
+        return result.value
 
 
 def _arguments(given: dict[str, Any], ctx: "RunContext[Any]") -> Arguments:
