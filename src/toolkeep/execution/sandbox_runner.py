@@ -38,8 +38,9 @@ from toolkeep.execution.command_tool import COMMAND, RUNNER, fill
 from toolkeep.execution.contact_events import ContactEvents, OnContact
 from toolkeep.execution.diagnosis import exceeded, in_mebibytes, raised
 from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.program_errors import program_diagnosis
 from toolkeep.execution.program_lookup import find_program, installed_with
-from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.execution.runner import Held, ProgramFailed, RunRefused
 from toolkeep.execution.streamed_output import joined, listener_of
 from toolkeep.execution.tool_code import find_code
 from toolkeep.execution.worker_grant import (
@@ -584,9 +585,12 @@ def _listener(call: RecordedCall) -> Callable[[Any], None] | None:
 def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value if reply.pieces is None else joined(call, reply.pieces)
-    if reply.ending is Ending.FAILED:
-        raise ToolFailed(reply.text)
     limits = _limits(call.tool)
+    if reply.ending is Ending.FAILED and not _is_command(call.tool):
+        raise ToolFailed(reply.text)
+    if reply.ending is Ending.FAILED:
+        said = program_diagnosis(call, reply.text, limits, _level(call.tool))
+        raise ProgramFailed(reply.text, said)
     if reply.exception is not None:
         raise raised(call, reply.exception, limits, _level(call.tool))
     if reply.ending is Ending.OUT_OF_MEMORY:
