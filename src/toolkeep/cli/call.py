@@ -167,7 +167,7 @@ def _print(result: ToolResult, keep: "Keep") -> None:
         found = next((tool for tool in keep.tools() if tool.name == result.tool), None)
         if step := next_step(result.error, found and found.runner):
             say("", step)
-        say("", f"Correlation id: {result.correlation_id}")
+        say("", f"Call id: {result.call_id}")
     elif result.status == "pending":
         say(f" pending: {result.tool} is executed by the client; submit its result for {result.call_id}")
     elif isinstance(result.value, bytes):

@@ -69,6 +69,10 @@ _REMEDIES: Final = {
 }
 _MACHINE: Final = "at this isolation level the machine's own permissions count, and no grant"
 _FIXED: Final = "the limit is fixed"
+_RELATIVE: Final = (
+    "its working folder is an empty scratch folder, not the project: let it use the absolute path, and grant "
+    "tool and agent fs.read or fs.write of it, or let an argument with Touches name it"
+)
 
 
 def denied(
@@ -131,6 +135,11 @@ def raised(
     kind = Denied.FILE
     if exception.during == "process":
         kind = Denied.PROGRAM if subject else Denied.PROCESSES
+    elif is_absent and subject.startswith(f"{SCRATCH}/"):
+        # As the tool wrote it: a relative path is that of its author's project, which is not here.
+        return denied(
+            call, kind, subject.removeprefix(f"{SCRATCH}/"), is_absent=True, detail=detail, remedy=_RELATIVE
+        )
     elif exception.during != "file" or _is_scratch(subject):
         return unexpected(call, exception)
     # ENOSYS: a filter says so where a program would otherwise ask for the same in another way.
