@@ -439,6 +439,10 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return f"<call {self.id} of {self.tool!r} by {self.agent!r}>"
 
 
+DEFAULT_POLICY: Final = "toolkeep.call"
+"""The policy of a keep without policies of its own (`policy/active_policies.py`)."""
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The policy decision about a call, as audited: request, policies and time.
 

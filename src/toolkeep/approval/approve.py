@@ -70,8 +70,8 @@ log = logging.getLogger("toolkeep.approval")
 Approver = Callable[[Question], "Awaitable[Answer | bool | None] | Answer | bool | None"]
 """Callback of the host that asks a person. True approves, False denies, None is no answer.
 
-A coroutine is cancelled when its answer is no longer needed; the text of the `CancelledError` says why, if the
-call itself was not cancelled.
+A coroutine is cancelled when its answer is no longer needed. The text of the `CancelledError` says why,
+unless the call itself was cancelled.
 
 A critical call is asked about twice; the second approval is an `Answer` with the tool's name typed.
 """

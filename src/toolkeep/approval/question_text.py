@@ -15,14 +15,13 @@ from typing import Final, Literal, NamedTuple
 from toolkeep.approval.argument_summary import outline
 from toolkeep.approval.coverage import ANY, Constraint
 from toolkeep.approval.question import Answer, Question, covered
+from toolkeep.calls import DEFAULT_POLICY
 from toolkeep.limits import VIEW_CHARS
 from toolkeep.text.columns import count_columns, sanitize_line
 from toolkeep.text.display import visible
 
 Look = Literal["heading", "label", "foreign", "added", "removed", "note"]
 
-DEFAULT_POLICY: Final = "toolkeep.call"
-"""The policy of a keep without policies (`policy/active_policies.py`)."""
 MARGIN: Final = "  | "
 GOES_ON: Final = "  : "
 """The margin of a wrapped row."""
