@@ -215,9 +215,12 @@ def _program(client: McpClient, root: Path) -> list[str]:
         if python.is_relative_to(root):
             return [f"{client.folder}/{python.relative_to(root)}", *module]
         command = shutil.which("toolkeep")
-        # In an activated environment the name is found, but not by a client that is started elsewhere.
-        is_activated = sys.prefix != sys.base_prefix and command == str(python.parent / "toolkeep")
-        if command and not is_activated and Path(os.path.realpath(command)).parent == python.parent:
+        if command and Path(os.path.realpath(command)).parent == python.parent:
+            if sys.prefix != sys.base_prefix and Path(command).parent == python.parent:
+                warn(
+                    "the client finds `toolkeep` only if it is started in this environment, activated as here;"
+                )
+                warn("else install toolkeep globally, or into a .venv of the project")
             return ["toolkeep"]
         warn(
             f"{python} is a path of this machine: install toolkeep into a .venv of the project, or globally,"
