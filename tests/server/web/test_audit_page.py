@@ -2,7 +2,7 @@
 
 import html
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -167,7 +167,9 @@ def test_why_a_tool_failed_is_shown_as_text_to_who_may_read_the_log(keep: Keep) 
     ("verdict", "title"),
     [("approve", "Approved by ada"), ("deny", "Denied by ada"), ("", "Nobody approved it")],
 )
-def test_a_call_says_who_answered_and_when_it_was_asked_for(verdict: str, title: str) -> None:
+def test_a_call_says_who_answered_and_when_it_was_asked_for(
+    verdict: Literal["approve", "deny", ""], title: str
+) -> None:
     async def approver(question: Question) -> Answer | None:
         return Answer(verdict=verdict, approver="ada", way="terminal") if verdict else None
 
