@@ -164,8 +164,8 @@ class ApprovalGate:
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"This call of '{question.tool}' was not approved in time"
-            refusal = refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or tell the user.")
-            return replace(refusal, waited=waited)
+            hint = "Do without it, or tell the user: `toolkeep approvals` lists the calls that wait."
+            return replace(refuse(call.request, Code.APPROVAL_NEEDED, message, hint), waited=waited)
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
             return replace(_denied(call, standing.answer), waited=waited)
