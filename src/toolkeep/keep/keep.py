@@ -42,9 +42,7 @@ from toolkeep.registry.tool_catalog import ToolCatalog
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.stores.registry_state import RegistryState
 from toolkeep.telemetry.logs import LogListener
-from toolkeep.validation.compile import Formats
 from toolkeep.validation.refusal_history import RefusalHistory
-from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
@@ -69,6 +67,8 @@ if TYPE_CHECKING:
     from toolkeep.stores.records import KeepRecord
     from toolkeep.stores.sign_ins import SignInStore
     from toolkeep.telemetry.webhook import Webhook
+    from toolkeep.validation.compile import Formats
+    from toolkeep.validation.validate import Arguments
 
 LOCAL_AGENT = "local"
 KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
@@ -77,6 +77,9 @@ KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
 
 _OPEN: "weakref.WeakSet[Keep]" = weakref.WeakSet()
 """The open keeps of this process."""
+
+
+Validate = Callable[..., CheckedCall | Refusal]
 
 
 class CallKeywords(TypedDict, total=False):
@@ -111,7 +114,7 @@ class Keep(ToolCatalog):
         call_limits: CallLimits = DEFAULT_CALL_LIMITS,
         include_actual_values: bool = True,
         tier: Tier = Tier.ENTERPRISE,
-        formats: Formats | None = None,
+        formats: "Formats | None" = None,
         normalizers: "Normalizers | None" = None,
         closed: Mapping[str, str] | None = None,
         policy: PolicySettings = NO_POLICY_SETTINGS,
@@ -149,6 +152,7 @@ class Keep(ToolCatalog):
             permissions=policy.permissions,
         )
         self._refusals = RefusalHistory(bus=bus)
+        self._validate: Validate = self._validate_first
         self._policy = policy
         self._grants = {**dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT), **policy.agents}
         self._approver = approver
@@ -350,7 +354,7 @@ class Keep(ToolCatalog):
             state_folder=policy.state_folder,
             tools=self._known_tools,
             examples=policy.examples,
-            check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
+            check=lambda tool, arguments: self._validate(tool, dict(arguments), self._refusals, "example"),
             trusted=self.trusted,
         )
 
@@ -392,9 +396,11 @@ class Keep(ToolCatalog):
 
     def may_run_unconfined(self, tool: RegisteredTool) -> bool:
         """Whether the configuration lets a tool run unconfined where this machine cannot confine it."""
+        if not self._policy.unconfined:
+            return False
         from toolkeep.execution.isolation_check import UnconfinedTools
 
-        return bool(self._policy.unconfined) and UnconfinedTools(self._policy.unconfined).includes(tool)
+        return UnconfinedTools(self._policy.unconfined).includes(tool)
 
     def trace_with(self, spans: "Spans | None") -> None:
         """Open a span around every call from now on; see `toolkeep.telemetry.spans`."""
@@ -461,7 +467,7 @@ class Keep(ToolCatalog):
     async def call(
         self,
         name: str,
-        arguments: Arguments,
+        arguments: "Arguments",
         *,
         agent: str = LOCAL_AGENT,
         conversation: str = "",
@@ -509,7 +515,7 @@ class Keep(ToolCatalog):
             is_direct=agent == LOCAL_AGENT and not forwarded,
         )
 
-    def call_sync(self, name: str, arguments: Arguments, **options: "Unpack[CallKeywords]") -> ToolResult:
+    def call_sync(self, name: str, arguments: "Arguments", **options: "Unpack[CallKeywords]") -> ToolResult:
         """As `call`, for code without an event loop; also inside a notebook."""
         from toolkeep.execution.loop_thread import LoopThread
 
@@ -721,7 +727,7 @@ class Keep(ToolCatalog):
     def try_validate_arguments(
         self,
         name: str,
-        arguments: Arguments,
+        arguments: "Arguments",
         *,
         agent: str = LOCAL_AGENT,
         conversation: str = "",
@@ -739,17 +745,26 @@ class Keep(ToolCatalog):
             if isinstance(found, Refusal):
                 return found
             registered = found
-        check = validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
+        check = self._validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
         if began and check.success:
             elapsed_ms = (time.perf_counter() - began) * 1000
             passed = ValidationPassed(tool_name=check.tool, agent=agent, validation_ms=elapsed_ms)
             self._bus.tell_passed(passed)
         return check
 
+    def _validate_first(
+        self, tool: RegisteredTool, arguments: "Arguments", *caller: Any
+    ) -> CheckedCall | Refusal:
+        """Load the validator on first use: a process that only lists tools does without."""
+        from toolkeep.validation.validate import validate
+
+        self._validate = validate
+        return validate(tool, arguments, *caller)
+
     def validate_arguments(
         self,
         name: str,
-        arguments: Arguments,
+        arguments: "Arguments",
         *,
         agent: str = LOCAL_AGENT,
         conversation: str = "",
