@@ -54,14 +54,17 @@ from toolkeep.limits import (
     ERRORS,
     LISTED_NAMES,
 )
-from toolkeep.policy.effective_grant import check_scopes
 from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS, Grant
 from toolkeep.text.display import echo_name, type_name, visible
 from toolkeep.text.nearest import nearest_name
-from toolkeep.validation.compile import CompiledSchema, compile_arguments
+from toolkeep.validation.close_objects import close_objects
+from toolkeep.validation.dialect import Dialect
+from toolkeep.validation.engine import compile_schema
+from toolkeep.validation.references import resolve_references
 
 if TYPE_CHECKING:
     from toolkeep.config.policy_files import PolicyFile
+    from toolkeep.validation.compile import CompiledSchema
 
 
 IsAccepted = Callable[[str, str], bool]
@@ -250,6 +253,8 @@ class _File:
         if webhook and "/audit/checkpoint_webhook" not in unresolved and (wrong := _wrong_with_url(webhook)):
             yield f"{self._document.place('/audit/checkpoint_webhook')}: {wrong}"
         for agent, grant in (data.get("agents") or {}).items():
+            from toolkeep.policy.effective_grant import check_scopes
+
             for index, held in enumerate(grant.get("capabilities") or ()):
                 pointer = f"/agents/{escaped(agent)}/capabilities/{index}"
                 try:
@@ -520,17 +525,26 @@ def _without_tools(data: dict[str, Any]) -> dict[str, Any]:
 
 def violations(data: Any) -> tuple[Violation, ...]:
     """Every schema violation in the data of a file."""
-    schema = _compiled()
-    if schema.is_valid(data):
+    if _is_valid()(data):
         return ()
     from toolkeep.validation.faults import find_faults
     from toolkeep.validation.report import violations_of
 
+    schema = _compiled()
     return violations_of(schema, data, find_faults(schema, data, limit=schema.limits.errors))
 
 
 @cache
-def _compiled() -> CompiledSchema:
+def _is_valid() -> Callable[[Any], bool]:
+    """The engine's check alone, as `_compiled` builds it. Most files are valid; what explains faults takes as
+    long to build as all built-in tools."""
+    return compile_schema(close_objects(resolve_references(FILE_SCHEMA)), Dialect.DRAFT_2020_12).is_valid
+
+
+@cache
+def _compiled() -> "CompiledSchema":
+    from toolkeep.validation.compile import compile_arguments
+
     compilation = compile_arguments(FILE_SCHEMA, by_hand=True, limits=DEFAULT_LIMITS)
     if compilation.compiled is None:
         raise RuntimeError(f"the schema of the configuration is broken: {compilation.problems}")

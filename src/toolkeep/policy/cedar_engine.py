@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-import cedarpy
 import msgspec
 import orjson
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.json_values.pointers import pointer
+from toolkeep.policy.cedar_bindings import cedarpy
 from toolkeep.policy.cedar_schema import CALL, CONTEXT_ATTRIBUTES, SEE, cedar_schema
 from toolkeep.policy.cedar_values import ArgumentShape, Path
 from toolkeep.policy.mentioned_hosts import Unreadable, mail_domains, url_hosts

@@ -1,6 +1,5 @@
 """Resolve a tool name, or refuse: unknown (VAL-8), disabled or quarantined."""
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 
 from toolkeep.calls import Refusal, RegisteredTool, ToolCall, Violation
@@ -67,7 +66,7 @@ def unknown_tool(name: str, visible: Mapping[str, Sequence[str]], *, correlation
     expected = f"{count}: {listing(near, len(names), LISTED_NAMES)}" if names else "no tool is registered"
     suggestion = f"Did you mean '{meant}'?" if meant else "Use one of the tools that are listed."
     error = Violation("", Code.UNKNOWN_TOOL, f"Unknown tool '{shown}'", expected, None, suggestion)
-    return Refusal(tool=shown, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))
+    return Refusal(tool=shown, errors=(error,), correlation_id=correlation_id or _new_id())
 
 
 def unavailable_tool(tool: RegisteredTool, *, correlation_id: str = "") -> Refusal:
@@ -80,4 +79,10 @@ def unavailable_tool(tool: RegisteredTool, *, correlation_id: str = "") -> Refus
     state = "quarantined until a person accepts it" if is_quarantined else "disabled"
     message = f"Tool '{tool.name}' is {state}"
     error = Violation("", code, message, "an enabled tool", None, "Do without it, or ask the operator.")
-    return Refusal(tool=tool.name, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))
+    return Refusal(tool=tool.name, errors=(error,), correlation_id=correlation_id or _new_id())
+
+
+def _new_id() -> str:
+    import secrets
+
+    return secrets.token_hex(8)
