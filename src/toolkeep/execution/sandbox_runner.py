@@ -15,9 +15,10 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from toolkeep.authoring.code_reference import NoCodeReference, find_reference, is_live
 from toolkeep.authoring.function_tool import FunctionTool

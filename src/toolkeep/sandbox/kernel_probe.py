@@ -13,8 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from toolkeep.errors import ToolkeepError
 from toolkeep.sandbox.errors import SandboxUnavailable
@@ -49,8 +51,7 @@ BY_REASON: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Whether one mechanism works here, and why not."""
 
     mechanism: Mechanism
@@ -58,18 +59,17 @@ class Finding:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """Result of the probe."""
 
     findings: tuple[Finding, ...]
-    unstarted: Mapping[Isolation, str] = field(default_factory=dict)
+    unstarted: Mapping[Isolation, str] = msgspec.field(default_factory=dict)
     """Levels whose worker could not be started or did not answer, with the reason."""
     remedy: str = BY_REASON
     """What to do about `unstarted`."""
     has_processes: bool = True
     """Whether they are about workers of several processes, whose memory has to be bounded together."""
-    machine: MachineFacts = field(default_factory=MachineFacts)
+    machine: MachineFacts = msgspec.field(default_factory=MachineFacts)
 
     def missing(self, level: Isolation) -> Mapping[Guarantee, tuple[Finding, ...]]:
         """Guarantees of a level that cannot be kept here, each with the mechanisms that it lacks."""
@@ -146,7 +146,10 @@ async def _template_failure() -> str:
     try:
         key, made = Key(_TOOL, Isolation.STRICT, ""), _recipe(Isolation.STRICT)
         profile = templated(for_level(Isolation.STRICT))
-        pool.admit(key, replace(made, worker=replace(made.worker, template_filter=profile.program())))
+        pool.admit(
+            key,
+            replace(made, worker=replace(made.worker, template_filter=profile.program())),
+        )
         await pool.run(key, b'{"arguments":{}}', _SECONDS, 1024)
         return pool.template_failure(key)
     except (ToolkeepError, ValueError) as error:

@@ -18,8 +18,10 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Coroutine, Hashable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.frames import frame
@@ -42,8 +44,7 @@ _STARTS: Final = 2
 """A zygote that died is replaced once per call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """What workers of one kind share: tool definition, level, grant."""
 
     definition: str
@@ -51,8 +52,7 @@ class Key:
     grant: Hashable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSize:
+class PoolSize(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity per event loop."""
 
     warm_per_kind: int = 2
@@ -66,7 +66,7 @@ class PoolSize:
     zygotes: int = 16
     forks_per_zygote: int = 1000
     """A zygote is replaced after this many: all its workers share one memory layout (ASLR is per zygote)."""
-    templates: TemplateLimits = field(default_factory=TemplateLimits)
+    templates: TemplateLimits = msgspec.field(default_factory=TemplateLimits)
 
 
 class Pool:
@@ -461,8 +461,7 @@ def _served(worker: Worker, request: Request) -> AbstractAsyncContextManager[obj
     return request.serve(worker.egress_socket)
 
 
-@dataclass(slots=True)
-class _Share:
+class _Share(msgspec.Struct):
     """Slots of one owner."""
 
     free: asyncio.Semaphore
