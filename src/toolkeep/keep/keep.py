@@ -5,6 +5,7 @@
 
 import contextlib
 import os
+import sys
 import threading
 import time
 import warnings
@@ -26,7 +27,7 @@ from toolkeep.calls import (
     ToolResult,
 )
 from toolkeep.definitions.vocabulary import Category, Tier
-from toolkeep.errors import ArgumentsRefused, NotRecorded
+from toolkeep.errors import ArgumentsRefused, NotRecorded, ToolkeepError
 from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
 from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
 from toolkeep.policy.policy_settings import (
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from toolkeep.providers.keep_provider import Events, KeepProvider
     from toolkeep.registry.custom_definitions import OfferOf
     from toolkeep.results.output_check import Normalizers
+    from toolkeep.sandbox.launch import EarlyStart
     from toolkeep.sandbox.trusted_paths import ProcessTrust, TrustedPath
     from toolkeep.storage.sql.change_feed import ChangeFeed, StateChangeFeed
     from toolkeep.stores.definitions import DefinitionStore
@@ -419,17 +421,42 @@ class Keep(ToolCatalog):
     @property
     def _pipeline(self) -> "Pipeline":
         """Created by the first call: a process that only lists or validates pays nothing for it."""
+        return self._made or self._pipeline_for(None)
+
+    def _pipeline_for(self, name: object) -> "Pipeline":
+        """The pipeline; if it is created, then for a call of this tool."""
         if self._made is None:
             refuse_calls()
             with self._making:
                 if self._made is None:
-                    self._made = self._new_pipeline()
+                    early = self._start_early(name)
+                    try:
+                        self._made = self._new_pipeline(early)
+                    except BaseException:
+                        if early is not None:
+                            early.end()
+                        raise
         return self._made
 
-    def _new_pipeline(self) -> "Pipeline":
+    def _start_early(self, name: object) -> "EarlyStart | None":
+        """Start the sandbox of a first call, before the imports that the call needs, too."""
+        tool = self._registry.snapshot.answering.get(name) if isinstance(name, str) else None
+        if tool is None or self._is_closed or sys.platform != "linux":
+            return None
+        from toolkeep.execution.tool_isolation import has_processes, level_of, runs_in_worker
+        from toolkeep.sandbox.launch import EarlyStart
+
+        # A failure is reported by the call, which starts both anew.
+        with contextlib.suppress(ToolkeepError):
+            if runs_in_worker(tool):
+                return EarlyStart(level_of(tool), has_processes=has_processes(tool))
+        return None
+
+    def _new_pipeline(self, early: "EarlyStart | None") -> "Pipeline":
         from toolkeep.keep.pipeline import Pipeline
 
         made = Pipeline(
+            early=early,
             registry=self._registry,
             refusals=self._refusals,
             bus=self._bus,
@@ -501,7 +528,7 @@ class Keep(ToolCatalog):
             idempotency_key=idempotency_key,
             fresh=fresh,
         )
-        return await self._pipeline.call(
+        return await (self._made or self._pipeline_for(name)).call(
             name,
             arguments,
             agent=agent,

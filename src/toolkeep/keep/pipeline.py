@@ -70,6 +70,7 @@ from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
     from toolkeep.mcp_client.elicitation import Answerer
+    from toolkeep.sandbox.launch import EarlyStart
     from toolkeep.wasm.compiled_cache import CompiledModules
 
 log = logging.getLogger("toolkeep.execution")
@@ -106,8 +107,10 @@ class Pipeline:
         after_call: Sequence[AfterHook],
         sign_ins: SignInStore | None,
         is_ending: Callable[[], bool],
+        early: "EarlyStart | None" = None,
     ) -> None:
-        """`is_ending` says whether the process is shutting down: a call cut short may have had an effect."""
+        """`is_ending` says whether the process is shutting down: a call cut short may have had an effect.
+        `early` are processes that were started for the first call."""
         self.record = record
         self.authorizer = authorizer
         self.asker = ApprovalGate(
@@ -123,7 +126,7 @@ class Pipeline:
             record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
         )
         machine, contacts = IsolationCheck(UnconfinedTools(policy.unconfined)), ContactEvents(bus)
-        self.sandbox = SandboxRunner(project, trusted, machine, contacts, bus)
+        self.sandbox = SandboxRunner(project, trusted, machine, contacts, bus, early)
         self.processes = ProcessPool(bus)
         self._threads = ThreadPool()
         self._hooks = Hooks(

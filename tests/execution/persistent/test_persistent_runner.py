@@ -14,7 +14,7 @@ from tests.config.projects import accept
 from tests.sandbox.workers import descendants, until
 from toolkeep import Keep, ToolResult, open_keep
 from toolkeep.errors import DefinitionInvalid
-from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sandbox.launch import interpreter
 from toolkeep.sources.process_source import ProcessSource
 
 SCRIPT = str(Path(__file__).resolve().parents[1] / "conversing.py")
