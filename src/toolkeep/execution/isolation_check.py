@@ -98,7 +98,7 @@ class IsolationCheck:
         with self._lock:
             if key not in self._mechanisms:
                 attempt = partial(try_mechanisms, started=trial)
-                found = probe(attempt, rehearsal=None, levels=(level,), has_processes=has_processes)
+                found = probe(attempt=attempt, rehearsal=None, levels=(level,), has_processes=has_processes)
                 self._mechanisms = {**self._mechanisms, key: found}
         if trial is not None:
             trial.end()  # Here, not where the call may be cancelled: a killed trial would show nothing.
