@@ -1,11 +1,11 @@
 """Per-call data: from the host to the tool's context, and nowhere else but as its HMAC (DEF-14)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 
-from toolkeep import Code, Depends, Keep, ToolContext, tool
+from toolkeep import Answer, Code, Depends, Keep, Question, ToolContext, tool
 from toolkeep.keep.call_state import DATA_BYTES
 from toolkeep.stores.records import MemoryRecord
 
@@ -55,19 +55,21 @@ def test_an_idempotency_key_is_bound_to_the_data(keep: Keep) -> None:
     assert (first.ok, same.is_repeated, other.code) == (True, True, Code.KEY_CONFLICT)
 
 
-def test_an_approval_for_a_session_covers_the_same_data_only() -> None:
-    from toolkeep import Answer, Question
-
+@pytest.mark.parametrize("reach", ["session", "rule"])
+@pytest.mark.parametrize("datas", [("a", "a", "b"), (None, None, "a"), ("a", "a", None)])
+def test_a_remembered_approval_covers_the_same_data_only(
+    reach: Literal["session", "rule"], datas: tuple[str | None, ...]
+) -> None:
     asked: list[str] = []
 
     def agree(question: Question) -> Answer:
         asked.append(question.id)
-        return Answer(verdict="approve", approver="ada", way="program", reach="session")
+        return Answer(verdict="approve", approver="ada", way="program", reach=reach)
 
     with Keep(approver=agree) as keep:
         keep.register(tool(danger="medium", effects="none")(tenant.function))
-        for name in ("a", "a", "b"):
-            assert keep.call_sync("tenant", {}, session="s", data={"tenant": name}).ok
+        for name in datas:
+            assert keep.call_sync("tenant", {}, session="s", data={"tenant": name} if name else None).ok
     assert len(asked) == 2
 
 

@@ -108,28 +108,30 @@ def test_every_record_of_a_call_has_its_tool_and_agent_and_is_found_by_them(proj
 
 
 @pytest.mark.spec("CLI-1")
-def test_a_row_of_the_log_fits_80_columns_and_keeps_outcome_tool_and_agent(project: Path) -> None:
+def test_a_row_of_the_log_fits_80_columns_with_outcome_event_tool_and_agent(project: Path) -> None:
     run(project, "call", "agent_hello_world", "{}")
     greeted(project)
     with Dialogue(["audit", "list"], cwd=project, columns=80) as dialogue:
         _, shown = dialogue.end()
-    heading, refused, *_, last, _, _ = click.unstyle(shown).splitlines()
-    assert max(map(len, (heading, refused, last))) <= 80
-    assert [word in refused for word in ("error TSR-003", "agent_hello", "operator")] == [True] * 3
-    assert [word in last for word in (" ok ", "agent_hello", "operator")] == [True] * 3
+    heading, *rows, _, _ = click.unstyle(shown).splitlines()
+    assert heading.split() == ["TIME", "CALL", "OUTCOME", "EVENT", "TOOL", "AGENT"]
+    assert max(map(len, rows)) <= 80
+    assert rows[0].endswith("error TSR-003  ToolInvoked      agent_hello_world  operator")
+    assert rows[-1].endswith("ok             ToolCompleted    agent_hello_world  operator")
 
 
 @pytest.mark.spec("CLI-1")
 def test_the_log_is_followed_until_ctrl_c(project: Path) -> None:
     greeted(project)
-    with Dialogue(["audit", "tail", "--limit", "1", "--tool", "agent_hello_world"], cwd=project) as dialogue:
-        assert dialogue.until("ToolCom").count("agent_h") == 1
+    tail = ["audit", "tail", "--limit", "1", "--tool", "agent_hello_world"]
+    with Dialogue(tail, cwd=project, columns=80) as dialogue:
+        assert dialogue.until("ToolCompleted").count("agent_hello_world") == 1
         run(project, "call", "list_directory", '{"path": "."}')
         greeted(project)
-        shown = dialogue.until("ToolCom")
+        shown = dialogue.until("ToolCompleted    agent_hello_world   operator")
         dialogue.enter("\x03")
         status, _ = dialogue.end()
-    assert ("ToolInv" in shown, "list_d" in dialogue.shown, status) == (True, False, 0)
+    assert ("ToolInvoked" in shown, "list_d" in dialogue.shown, status) == (True, False, 0)
     assert "Traceback" not in dialogue.shown
 
 
@@ -184,6 +186,8 @@ def test_who_may_not_is_told_how_to_find_out_why(project: Path) -> None:
     told = "Find out why, and what would allow it: toolkeep policy explain write_file ARGUMENTS"
     assert (refused.exit_code, told in refused.stdout) == (1, True)
     assert told not in run(project, "call", "write_file", "{}").stdout
+    missing = run(project, "call", "read_file", f"path={project}/absent.txt").stdout
+    assert ("does not exist. Name something else." in missing, "policy explain" in missing) == (True, False)
 
 
 def test_a_receipt_is_checked_offline_with_the_public_key_alone(project: Path, tmp_path: Path) -> None:

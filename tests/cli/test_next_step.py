@@ -36,6 +36,10 @@ def test_a_next_step_names_a_command_that_there_is(code: Code) -> None:
     assert not step or named or "--log-level" in step
 
 
+def test_policy_explain_is_not_named_where_no_policy_decided() -> None:
+    assert next_step(refusal(Code.NOT_PERMITTED)) == ""
+
+
 def test_a_script_that_may_start_no_program_is_told_of_the_grant() -> None:
     error = Violation("", Code.TOOL_FAILED, "sh: 1: cat: Permission denied", "", None, "Try another way.")
     failed = Refusal(tool="shout", errors=(error,), correlation_id="c")

@@ -29,7 +29,7 @@ ROW = ("a_tool_with_a_name", "critical", "what it does for you", "more")
         ),
         (30, "NAME       DANGER    TEXT", "a_tool_…   critical  what it…"),
         (20, "NAME        DANGER", "a_tool_w…   critical"),
-        (5, "NAME    DANGER", "a_to…   critical"),
+        (13, "N…   DANGER", "a…   critical"),
     ],
 )
 def test_a_row_fits_the_screen_and_keeps_what_may_not_be_cut(

@@ -14,7 +14,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     arguments = request["arguments"]
     how = arguments.get("how", "")
     if how == "leave":
-        sys.stderr.write(f"the key is {os.environ.get('KEY')}")
+        sys.stderr.write(arguments.get("really") or f"the key is {os.environ.get('KEY')}")
         sys.exit(3)
     if how == "crash":
         os.abort()

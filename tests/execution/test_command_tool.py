@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toolkeep import Code, Keep, ToolResult
-from toolkeep.calls import Denied
+from toolkeep.calls import Denied, Diagnosis
 from toolkeep.config.settings import Run
 from toolkeep.execution.command_tool import fill
 from toolkeep.execution.program_lookup import find_program, installed_with
@@ -210,19 +210,33 @@ def test_a_confined_program_sees_no_file_that_is_not_granted(tmp_path: Path) -> 
         assert (result.value, result.isolation) == ("nothing", "strict"), result.text
 
 
-def test_a_program_that_a_script_may_not_start_is_named_to_the_operator(tmp_path: Path) -> None:
-    scripts = {"shows": "cat /etc/hostname", "lies": "echo 'x: no-such-thing: Permission denied' >&2; exit 1"}
+DENIALS = {
+    "starts": ("cat /etc/hostname", Denied.PROGRAM, "cat", "add process.spawn:"),
+    "starts_quietly": ("cat /etc/hostname; echo no JSON", Denied.PROGRAM, "cat", "add process.spawn:"),
+    "reads": ("read x < {folder}/hidden || exit 1", Denied.FILE, "{folder}/hidden", "fs.read or fs.write"),
+    "writes": ("echo x > {folder}/new", Denied.FILE, "{folder}/new", "fs.read or fs.write"),
+    "resolves": (
+        "echo 'curl: (6) Could not resolve host: api.example.org' >&2; exit 6",
+        Denied.HOST, "api.example.org", "net.read or net.write",
+    ),
+    "spins": ("kill -XCPU $$", Denied.PROCESSOR_TIME, "", "max_cpu"),
+    "lies": ("echo 'x: no-such-thing: Permission denied' >&2; exit 1", None, "", ""),
+    "misses": ("read x < {folder}/absent || exit 1", None, "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.spec("SBX-1")
+def test_what_a_program_was_denied_is_named_to_the_operator(tmp_path: Path) -> None:
+    (tmp_path / "hidden").write_text("x")
+    scripts = {name: one[0].format(folder=tmp_path) for name, one in DENIALS.items()}
     with Keep() as keep:
         keep.load(Provider(tmp_path, scripts, constraints={"required_isolation": "strict"}))
-        shown, lied = call(keep, "shows"), call(keep, "lies")
-    assert shown.error is not None
-    told = shown.error.diagnosis
-    assert told is not None
-    assert (told.denied, told.subject) == (Denied.PROGRAM, "cat")
-    assert told.remedy == (
-        f"add process.spawn:{shutil.which('cat')} to the capabilities of the tool, and of the agent"
-    )
-    assert (lied.error is not None and lied.error.diagnosis) is None
+        for name, (_, kind, subject, remedy) in DENIALS.items():
+            result = call(keep, name)
+            assert result.error is not None, name
+            told = result.error.diagnosis or Diagnosis()
+            assert (told.denied, told.subject) == (kind, subject.format(folder=tmp_path)), result.text
+            assert remedy in told.remedy
 
 
 def test_what_no_word_takes_is_read(tmp_path: Path) -> None:

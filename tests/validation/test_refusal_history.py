@@ -1,6 +1,9 @@
+from typing import Any
+
 import pytest
 
 from toolkeep import CheckedCall, Keep, Refusal
+from toolkeep.calls import Unreadable
 from toolkeep.errors import Code
 from toolkeep.limits import QUIET_SECONDS, REFUSALS_IN_A_ROW, REMEMBERED_REFUSALS
 from toolkeep.testing import FakeClock
@@ -29,6 +32,16 @@ def test_other_agents_conversations_tools_and_arguments_are_other_calls(keep: Ke
     assert not is_repeated(keep, BAD, conversation="another")
     assert not is_repeated(keep, BAD + " ")
     assert is_repeated(keep, BAD)
+
+
+def test_a_call_of_another_session_and_one_that_cannot_be_read_are_no_repetition(keep: Keep) -> None:
+    cut = Unreadable(Code.CALL_UNFINISHED, "the call was not run: it was cut", "make the whole call again")
+    calls: list[tuple[Any, str]] = [(BAD, "a"), (BAD, "b"), (cut, "a"), (cut, "a")]
+    with keep:
+        for arguments, session in calls:
+            result = keep.call_sync("transfer", arguments, session=session)
+            assert result.error is not None
+            assert not result.error.is_repeated, (arguments, session)
 
 
 def test_a_thousand_refused_calls_are_remembered() -> None:

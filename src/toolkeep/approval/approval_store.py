@@ -134,13 +134,13 @@ def covering(given: Iterable[SessionYes], question: Question, now: float) -> Ans
 def covering_rule(rules: Iterable[Rule], question: Question) -> Rule | None:
     """The rule that covers a question.
 
-    A changed definition hash voids the rule: the tool may do something else now.
+    A changed definition hash voids the rule: the tool may do something else now. So may other per-call data,
+    or data where there was none: they can change whose things the tool touches.
     """
-    about = question.agent, question.tool, question.definition_hash
+    about = question.agent, question.tool, question.definition_hash, question.data_hash
     for rule in rules:
-        if (rule.agent, rule.tool, rule.definition_hash) == about and covers(
-            rule.constraints, question.choices
-        ):
+        is_about = (rule.agent, rule.tool, rule.definition_hash, rule.data_hash) == about
+        if is_about and covers(rule.constraints, question.choices):
             return rule
     return None
 

@@ -283,6 +283,7 @@ class ApprovalGate:
                 shown,
                 call.touched,
             ),
+            data_hash=request.data_hash,
             asked_at=now,
             expires_at=now + wait_s,
         )
@@ -363,6 +364,7 @@ class ApprovalGate:
             agent=question.agent,
             tool=question.tool,
             definition_hash=question.definition_hash,
+            data_hash=question.data_hash,
             approver=answer.approver,
             made_at=now,
             # Capped here too: an answer comes from a client that may send any number.

@@ -47,6 +47,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of the policies that permit the call."""
     choices: tuple[Argument, ...] = ()
     """Every argument, as a remembered approval would bind it."""
+    data_hash: str = ""
+    """HMAC of the host's per-call data, if any."""
     asked_at: float
     """POSIX seconds."""
     expires_at: float
@@ -108,6 +110,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     tool: str
     definition_hash: str
+    data_hash: str = ""
+    """HMAC of the per-call data that later calls must have too: it may choose the tenant."""
     approver: str
     made_at: float
     ends_at: float

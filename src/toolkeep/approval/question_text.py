@@ -96,7 +96,8 @@ def duration(seconds: float) -> str:
 
 def rule_text(question: Question, constraints: Sequence[Constraint]) -> str:
     """What a remembered approval covers: one line for each argument, free ones last."""
-    head = f"{name(question.agent)} calls {name(question.tool)} {question.version}"
+    data = " for the same per-call data" if question.data_hash else ""
+    head = f"{name(question.agent)} calls {name(question.tool)} {question.version}{data}"
     if not constraints:
         return f"{head}, which takes no arguments"
     ordered = sorted(constraints, key=lambda one: one.kind == ANY)

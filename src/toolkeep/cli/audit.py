@@ -160,13 +160,14 @@ def follow_records(
 
     Times are local; with --json, one JSON object a line, they are UTC.
     """
-    table, chosen = Table(COLUMNS, [TYPICAL]), RecordRows(tool=tool, agent=agent)
+    chosen = RecordRows(tool=tool, agent=agent)
     with log_of(project) as log, contextlib.suppress(KeyboardInterrupt):
         followed = Followed(log)
-        if not as_json:
-            table.say_headings()
         rows = list(chosen.rows(followed.start()))
         rows = rows[len(rows) - min(limit, len(rows)) :]
+        table = Table(COLUMNS, [TYPICAL, *map(cells, rows)])
+        if not as_json:
+            table.say_headings()
         while True:
             for row in rows:
                 if as_json:

@@ -18,16 +18,17 @@ _LOOKED_BACK: Final = 1_000
 """Records that are read before the first one shown, to learn the tools and agents of calls under way."""
 
 COLUMNS: Final = (
-    Column("INDEX"),
+    Column("INDEX", is_optional=True),
     Column("TIME"),
     Column("CALL"),
     Column("OUTCOME", narrowest=13),
-    Column("EVENT", narrowest=8),
-    Column("TOOL", narrowest=10),
+    Column("EVENT", narrowest=15),
+    Column("TOOL", narrowest=18),
     Column("AGENT", narrowest=8),
 )
-TYPICAL: Final = ("1000000", "12-31 23:59", "x" * 8, "x" * 13, "x" * 15, "x" * 24, "x" * 16)
-"""A row that gives the widths where rows come one by one."""
+"""Without the index, 80 columns have room for an error code, any event, any built-in tool and `operator`."""
+TYPICAL: Final = ("1000000", "23:59:59", "x" * 8, "x" * 13, "x" * 15, "x" * 18, "x" * 8)
+"""A row that gives the widths, with those that are there, where rows come one by one."""
 
 
 class RecordRows:

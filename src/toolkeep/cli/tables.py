@@ -102,10 +102,12 @@ def _chosen(columns: Sequence[Column], widths: Sequence[int], screen: int) -> li
 
 
 def _shrink(columns: Sequence[Column], widths: list[int], shown: Sequence[int], screen: int) -> None:
-    """Take from the widest column that may be cut, until the row fits."""
+    """Take from the widest column that may be cut, until the row fits; on a very narrow screen below its
+    narrowest width, because a wrapped row could pass for two."""
     excess = sum(widths[at] for at in shown) + len(_GAP) * (len(shown) - 1) - screen
     while excess > 0:
         spare = [at for at in shown if widths[at] > _narrowest(columns[at], widths[at])]
+        spare = spare or [at for at in shown if columns[at].narrowest and widths[at] > 1]
         if not spare:
             return
         widths[max(spare, key=lambda at: widths[at])] -= 1

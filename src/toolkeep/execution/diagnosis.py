@@ -7,7 +7,6 @@ The diagnosis names everything; secrets are redacted from it, and control charac
 
 import errno
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -16,14 +15,12 @@ from msgspec.structs import replace
 
 from toolkeep.calls import Denied, Diagnosis, RecordedCall
 from toolkeep.errors import Code
-from toolkeep.execution.command_tool import COMMAND
 from toolkeep.execution.redact import redacted
 from toolkeep.execution.runner import RunRefused
 from toolkeep.json_values.pointers import pointer
 from toolkeep.limits import MIB
 from toolkeep.sandbox.plan import SCRATCH, ResourceLimits
 from toolkeep.sandbox.tool_exception import ToolException
-from toolkeep.sandbox.trusted_paths import search_path
 from toolkeep.text.display import excerpt, visible_lines
 
 _DETAIL_CHARS: Final = 8000
@@ -141,24 +138,6 @@ def raised(
         return unexpected(call, exception)
     remedy = "" if is_granted else _MACHINE
     return denied(call, kind, subject, is_absent=is_absent and bool(subject), detail=detail, remedy=remedy)
-
-
-def denied_program(call: RecordedCall, words: str) -> Diagnosis | None:
-    """The diagnosis of a script (`run.command`) that was denied a program; None if nothing says so.
-
-    The words are those of the script, so that only a program that exists is named.
-    """
-    if getattr(call.tool.runner, "kind", "") != COMMAND:
-        return None
-    for named in _REFUSED_PROGRAM.findall(words):
-        if found := shutil.which(named, path=search_path()):
-            remedy = f"add process.spawn:{found} to the capabilities of the tool, and of the agent"
-            return Diagnosis(denied=Denied.PROGRAM, subject=named, remedy=remedy)
-    return None
-
-
-_REFUSED_PROGRAM: Final = re.compile(r"(?<![^\s:])([^\s:]{1,255}): Permission denied")
-"""What a shell says of a program that it may not execute."""
 
 
 def without_hosts(call: RecordedCall, reason: str) -> str:

@@ -32,9 +32,9 @@ from toolkeep.errors import FAILURES, Code
 from toolkeep.execution.admission import Slot
 from toolkeep.execution.circuit_breaker import CircuitBreaker
 from toolkeep.execution.contact_events import ContactEvents
-from toolkeep.execution.diagnosis import denied, denied_program, exceeded, sanitized, unexpected
+from toolkeep.execution.diagnosis import denied, exceeded, sanitized, unexpected
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
-from toolkeep.execution.runner import Held, Runner, RunRefused
+from toolkeep.execution.runner import Held, ProgramFailed, Runner, RunRefused
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
 from toolkeep.sandbox.guest.exception_report import report
 from toolkeep.sandbox.tool_exception import ToolException
@@ -187,7 +187,7 @@ class Executor:
         if isinstance(error, ToolFailed):
             words = said(error) or f"Tool '{call.tool.name}' failed and did not say why"
             suggestion = "Try another way, or tell the user."
-            diagnosis = denied_program(call, words)
+            diagnosis = error.diagnosis if isinstance(error, ProgramFailed) else None
             return self._diagnosed(run, RunRefused(Code.TOOL_FAILED, words, suggestion, diagnosis))
         if not isinstance(error, RunRefused):
             error = unexpected(call, ToolException.read(report(error)))

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from toolkeep.calls import Diagnosis, RecordedCall, RegisteredTool
-from toolkeep.definitions.tool_context import ToolContext
+from toolkeep.definitions.tool_context import ToolContext, ToolFailed
 from toolkeep.errors import Code
 
 
@@ -55,6 +55,14 @@ class RunRefused(Exception):
         self.path = path
         self.is_unexplained = is_unexplained
         """Whether `reason` says no more than that it failed."""
+
+
+class ProgramFailed(ToolFailed):
+    """A program failed with its own words, which the model reads; `diagnosis` is for the operator."""
+
+    def __init__(self, words: str, diagnosis: Diagnosis | None) -> None:
+        super().__init__(words)
+        self.diagnosis = diagnosis
 
 
 class Runner(Protocol):

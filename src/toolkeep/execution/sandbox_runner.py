@@ -39,8 +39,9 @@ from toolkeep.execution.command_tool import RUNNER, fill
 from toolkeep.execution.contact_events import ContactEvents, OnContact
 from toolkeep.execution.diagnosis import exceeded, in_mebibytes, raised
 from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.program_errors import program_diagnosis
 from toolkeep.execution.program_lookup import find_program, installed_with
-from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.execution.runner import Held, ProgramFailed, RunRefused
 from toolkeep.execution.streamed_output import joined, listener_of
 from toolkeep.execution.tool_code import find_code
 from toolkeep.execution.tool_isolation import (
@@ -565,12 +566,15 @@ def _listener(call: RecordedCall) -> Callable[[Any], None] | None:
 def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value if reply.pieces is None else joined(call, reply.pieces)
-    if reply.ending is Ending.FAILED:
-        raise ToolFailed(reply.text)
     limits = _limits(call.tool)
+    # At standard a worker sees the machine as its user does, and nothing is granted.
+    is_granted = level_of(call.tool) is not Isolation.STANDARD
+    if reply.ending is Ending.FAILED and not is_command(call.tool):
+        raise ToolFailed(reply.text)
+    if reply.ending is Ending.FAILED:
+        said = program_diagnosis(call, reply.text, limits, is_granted=is_granted)
+        raise ProgramFailed(reply.text, said)
     if reply.exception is not None:
-        # At standard a worker sees the machine as its user does, and nothing is granted.
-        is_granted = level_of(call.tool) is not Isolation.STANDARD
         raise raised(call, reply.exception, limits, is_granted=is_granted)
     if reply.ending is Ending.OUT_OF_MEMORY:
         raise exceeded(call, Denied.MEMORY, in_mebibytes(limits.memory_bytes))

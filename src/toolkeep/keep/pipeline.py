@@ -352,7 +352,7 @@ class Pipeline:
             request.arguments,
             self._refusals,
             request.agent,
-            request.conversation,
+            f"{request.session} {request.conversation}",  # two clients may share an agent and a name
             request.correlation_id,
         )
         if began and checked.success:

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from toolkeep.calls import Diagnosis, RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext
 from toolkeep.errors import Code, ToolkeepError
@@ -19,7 +21,7 @@ from toolkeep.execution.contact_events import ContactEvents
 from toolkeep.execution.diagnosis import without_hosts
 from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.persistent.confinement import confinement_for_call, level_of, worker_recipe
-from toolkeep.execution.persistent.persistent_runner import exceeded_limit, unstarted
+from toolkeep.execution.persistent.persistent_runner import denied_by_words, exceeded_limit, unstarted
 from toolkeep.execution.persistent.pool import ProcessPool, ProcessStatus, User
 from toolkeep.execution.persistent.spec import IdlePolicy, ProcessSpec
 from toolkeep.execution.redact import redacted
@@ -259,7 +261,8 @@ def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) ->
     target, said = call.tool.runner.target, _without_secrets(failed.reason, known)
     # The message of a server is its own; reasons of ours may name hosts of the configuration.
     told = said if isinstance(failed, UpstreamError) else without_hosts(call, said)
-    diagnosis = Diagnosis(detail="\n".join(filter(None, (failed.last_words, said))))
+    detail = "\n".join(filter(None, (failed.last_words, said)))
+    diagnosis = structs.replace(denied_by_words(call, failed.last_words), detail=detail)
     if over is not None and over.why is ExitReason.UNSTARTED:
         diagnosis = unstarted(target["command"], over)
     what = f"Tool '{call.tool.name}' gave no result: of its server '{target['upstream']}', {told}"

@@ -62,7 +62,8 @@ scope."""
 
 _ASK_OPERATOR: Final = "Do without it, or ask the operator."
 _EXPLAIN: Final = "Run `toolkeep policy explain` to see what would have to change."
-_NAME_ANOTHER: Final = "Name something else."
+NAME_ANOTHER: Final = "Name something else."
+"""Advice where other arguments would do, and no grant or policy is at fault."""
 OPERATOR: Final = "operator"
 """The agent of the command line (POL-8)."""
 PERMISSIONS_POLICY: Final = "toolkeep.permissions"
@@ -567,7 +568,7 @@ def _touch_refusal(
     request: ToolCall, tool: RegisteredTool, refused: TouchRefused, advice: str = ""
 ) -> Refusal:
     reason = refused.reason[0].upper() + refused.reason[1:]
-    mend = _NAME_ANOTHER if refused.can_be_mended else advice or _ask(request)
+    mend = NAME_ANOTHER if refused.can_be_mended else advice or _ask(request)
     if tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
         reason, mend = "An argument names something that may not be touched", _ask(request)
     return refuse(request, Code.NOT_PERMITTED, reason, mend, path=refused.pointer)

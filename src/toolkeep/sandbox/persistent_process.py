@@ -29,8 +29,8 @@ from toolkeep.sandbox.worker_source import Streams, Worker
 _SAID_BYTES: Final = 16 * 1024
 """Longest control frame of our own code in a worker."""
 
-LAST_WORDS_BYTES: Final = 2_000
-ERRORS_PAUSE_S: Final = 0.05
+_LAST_WORDS_BYTES: Final = 2_000
+_ERRORS_PAUSE_S: Final = 0.05
 """Pause after each chunk of standard error, so that a program that floods it costs the host almost no CPU."""
 
 LEAVING_SECONDS: Final = 1.0
@@ -121,15 +121,63 @@ class LineProcess(Protocol):
         """Release it when no event loop is left."""
 
 
-class PersistentProcess:
+class LineStreams:
+    """The host ends of a program's standard streams; `LineProcess` without its process."""
+
+    def __init__(self, output: int, errors: int, standard_input: int, line_bytes: int) -> None:
+        self._output = LineReader(output, line_bytes)
+        self._errors = TailReader(errors, _LAST_WORDS_BYTES, _ERRORS_PAUSE_S)
+        self._input = StdinWriter(standard_input)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still be talked to."""
+        raise NotImplementedError
+
+    async def _exit_error(self) -> ProcessExited:
+        """Why it says nothing more."""
+        raise NotImplementedError
+
+    @property
+    def last_words(self) -> str:
+        """Tail of its standard error."""
+        return self._errors.text
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes sent to it that it has not read yet."""
+        return self._input.waiting_bytes
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input; waits while the program does not read."""
+        if not self.is_alive:
+            raise await self._exit_error()
+        try:
+            await self._input.send(data)
+        except ConnectionError as error:
+            raise await self._exit_error() from error
+
+    async def line(self) -> bytes:
+        """Its next line, without the newline."""
+        try:
+            return await self._output.next()
+        except LineTooLong as error:
+            raise ProcessExited(ExitReason.TOO_LONG, last_words=self.last_words) from error
+        except EOFError as error:
+            raise await self._exit_error() from error
+
+    def _close_streams(self) -> None:
+        for part in (self._output, self._errors, self._input):
+            part.close()
+
+
+class PersistentProcess(LineStreams):
     """One running program. Belongs to one event loop."""
 
     def __init__(self, worker: Worker, streams: Streams, line_bytes: int) -> None:
+        super().__init__(streams.output.fileno(), streams.errors.fileno(), streams.input.fileno(), line_bytes)
         self._worker = worker
         self._control = _Control(worker)
-        self._output = LineReader(streams.output.fileno(), line_bytes)
-        self._errors = TailReader(streams.errors.fileno(), LAST_WORDS_BYTES, ERRORS_PAUSE_S)
-        self._input = StdinWriter(streams.input.fileno())
         self._served = AsyncExitStack()
         self._is_closed = False
         self._suspended: StoppedThreads | None = None
@@ -172,16 +220,6 @@ class PersistentProcess:
         """Whether it can still be talked to."""
         return not self._is_closed and not self._control.ended.done() and self._worker.is_alive()
 
-    @property
-    def last_words(self) -> str:
-        """Tail of its standard error."""
-        return self._errors.text
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes sent to it that it has not read yet."""
-        return self._input.waiting_bytes
-
     def set_active(self, *, is_active: bool) -> None:
         """Say whether it handles a call now, or is idle."""
         if not self._is_closed:
@@ -219,24 +257,6 @@ class PersistentProcess:
             raise SandboxBroken("a program ran between two calls, although it was stopped")
         self._control.resume()
 
-    async def send(self, data: bytes) -> None:
-        """Write to its standard input; waits while the program does not read."""
-        if not self.is_alive:
-            raise await self._exit_error()
-        try:
-            await self._input.send(data)
-        except ConnectionError as error:
-            raise await self._exit_error() from error
-
-    async def line(self) -> bytes:
-        """Its next line, without the newline."""
-        try:
-            return await self._output.next()
-        except LineTooLong as error:
-            raise ProcessExited(ExitReason.TOO_LONG, last_words=self.last_words) from error
-        except EOFError as error:
-            raise await self._exit_error() from error
-
     async def _exit_error(self) -> ProcessExited:
         """Why it says nothing more; a program that is exiting gets a moment to report its status."""
         if not self._is_closed:
@@ -253,8 +273,8 @@ class PersistentProcess:
         if self._is_closed:
             return
         self._is_closed = True
-        for part in (self._control, self._output, self._errors, self._input):
-            part.close()
+        self._control.close()
+        self._close_streams()
         gone = self._worker.source.reap(self._worker)
         await self._served.aclose()
         await asyncio.wait({gone}, timeout=REAP_SECONDS)

@@ -24,16 +24,14 @@ from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.launch import START_FILE, interpreter
 from toolkeep.sandbox.persistent_process import (
-    ERRORS_PAUSE_S,
-    LAST_WORDS_BYTES,
     LEAVING_SECONDS,
     ExitReason,
     LineProcess,
+    LineStreams,
     PersistentProcess,
     ProcessExited,
     Program,
 )
-from toolkeep.sandbox.pipe_streams import LineReader, LineTooLong, StdinWriter, TailReader
 from toolkeep.sandbox.plan import ORDINARY_ID, SCRATCH, Recipe, ResourceLimits
 from toolkeep.sandbox.worker_exchange import Exchange, Reply, Request, Serve
 from toolkeep.sandbox.worker_pool import Pool
@@ -79,15 +77,13 @@ class _Exchange(Exchange):
         self._is_confined = True
 
 
-class UnconfinedProgram:
+class UnconfinedProgram(LineStreams):
     """A running program for many calls; the counterpart of `PersistentProcess`."""
 
     def __init__(self, process: "_Launched", held: AsyncExitStack, line_bytes: int) -> None:
+        super().__init__(process.reply, process.errors, process.request, line_bytes)
         self._process = process
         self._held = held
-        self._output = LineReader(process.reply, line_bytes)
-        self._errors = TailReader(process.errors, LAST_WORDS_BYTES, ERRORS_PAUSE_S)
-        self._input = StdinWriter(process.request)
         self._is_closed = False
 
     @classmethod
@@ -114,16 +110,6 @@ class UnconfinedProgram:
         """Whether it can still be talked to."""
         return not self._is_closed and self._process.is_alive()
 
-    @property
-    def last_words(self) -> str:
-        """Tail of its standard error."""
-        return self._errors.text
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes sent to it that it has not read yet."""
-        return self._input.waiting_bytes
-
     def set_active(self, *, is_active: bool) -> None:
         """Nothing: no limit watches it."""
 
@@ -133,24 +119,6 @@ class UnconfinedProgram:
 
     async def resume(self) -> None:
         """Nothing: it is never suspended."""
-
-    async def send(self, data: bytes) -> None:
-        """Write to its standard input; waits while the program does not read."""
-        if not self.is_alive:
-            raise await self._exit_error()
-        try:
-            await self._input.send(data)
-        except ConnectionError as error:
-            raise await self._exit_error() from error
-
-    async def line(self) -> bytes:
-        """Its next line, without the newline."""
-        try:
-            return await self._output.next()
-        except LineTooLong as error:
-            raise ProcessExited(ExitReason.TOO_LONG, last_words=self.last_words) from error
-        except EOFError as error:
-            raise await self._exit_error() from error
 
     async def _exit_error(self) -> ProcessExited:
         status = None if self._is_closed else await self._process.exit_status(LEAVING_SECONDS)
@@ -162,8 +130,7 @@ class UnconfinedProgram:
         """Kill it and its process group."""
         if not self._is_closed:
             self._is_closed = True
-            for part in (self._output, self._errors, self._input):
-                part.close()
+            self._close_streams()
             await self._held.aclose()
 
     def discard(self) -> None:

@@ -56,11 +56,22 @@ def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
     from rapidfuzz.distance import OSA
 
     near = process.extract(target, folded, scorer=OSA.distance, score_cutoff=most, limit=None)
+    near = [found for found in near if _is_near_by_word(wanted, names[found[2]])]
     best = min((distance for _, distance, _ in near), default=0)
     found = [names[index] for _, distance, index in near if distance == best]
     if len(found) != 1 or len(found[0]) < _FEWEST_CHARS or best > max(1, len(found[0]) // 4):
         return None
     return found[0]
+
+
+def _is_near_by_word(one: str, other: str) -> bool:
+    """Whether no word is another one altogether, as in `file_path` and `file_hash`."""
+    pairs = list(zip(_WORD.findall(one), _WORD.findall(other), strict=False))
+    if len(pairs) == 1 or len(_WORD.findall(one)) != len(_WORD.findall(other)):
+        return True
+    from rapidfuzz.distance import OSA
+
+    return all(OSA.distance(a.lower(), b.lower()) <= max(1, len(b) // 4) for a, b in pairs)
 
 
 def nearest_by_alias(wanted: str, names: Mapping[str, Sequence[str]]) -> str | None:
@@ -76,6 +87,28 @@ def nearest_by_alias(wanted: str, names: Mapping[str, Sequence[str]]) -> str | N
 def nearest_or_none(wanted: str, names: Sequence[str]) -> str | None:
     """`nearest_name` among so few names that asking it for each of many faults takes no time."""
     return nearest_name(wanted, names) if len(names) <= _MOST_NAMES else None
+
+
+def intended_name(wanted: str, missing: Sequence[str], free: Sequence[str]) -> str | None:
+    """The property that an unknown one stands for, None when unsure: one that is `missing` before one that is
+    only `free`, spelling before meaning (`file_path` for `path`)."""
+    for names in (missing, free):
+        if found := nearest_or_none(wanted, names):
+            return found
+        alike = [name for name in names if _shares_words(wanted, name)] if len(names) <= _MOST_NAMES else []
+        if len(alike) == 1:
+            return alike[0]
+    return None
+
+
+def _shares_words(one: str, other: str) -> bool:
+    """Whether the words of one name are all in the other: `file_path` and `path`, `startLine` and `start`."""
+    words, more = sorted((_words(one), _words(other)), key=len)
+    return bool(words) and words < more and all(len(word) > 1 for word in words)
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(name[:256])}
 
 
 def is_slip(wanted: str, name: str) -> bool:

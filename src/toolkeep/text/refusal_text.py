@@ -15,6 +15,8 @@ _HINT_CHARS = 360
 """Characters of the signature, and of the JSON Patch: together three fifths of `MODEL_TEXT_CHARS`."""
 _LINE_CHARS = 220
 """Characters of one of several violations: at least one fits beside the longest signature and patch."""
+_TOLD_CHARS = 20
+"""An expectation shorter than this says nothing."""
 _written = json.JSONEncoder(separators=(",", ":")).encode
 """`json.dumps` creates an encoder each time, which takes longer than the rest of a short refusal."""
 
@@ -41,7 +43,7 @@ def refusal_text(
     lines: list[str] = []
     for position, error in enumerate(errors):
         most = _LINE_CHARS if len(errors) > 1 else MODEL_TEXT_CHARS
-        line = shorten(_line(error), min(most, max(60, room)))
+        line = _line(error, min(most, max(60, room)))
         if len(line) + 1 > room:
             lines.append(f"- … and {len(errors) - position} more.")
             break
@@ -50,11 +52,16 @@ def refusal_text(
     return "\n".join((*head, *lines, *tail))
 
 
-def _line(error: "Violation") -> str:
+def _line(error: "Violation", most: int) -> str:
+    """What is wrong and what to do. In a short line the expectation between them is cut, never the advice."""
     words = error.words
     message, expected, actual, suggestion = words.message, words.expected, words.actual, words.suggestion
     got = f", got {actual}" if actual is not None and "got " not in message else ""
     place = f"{error.path}: " if error.path else ""
     told = f" Expected {expected}{got}." if expected and expected not in message else ""
-    is_said = bool(expected) and expected in suggestion
-    return f"- {place}{message}.{told}" + ("" if is_said else f" {suggestion}")
+    advice = "" if expected and expected in suggestion else f" {suggestion}"
+    problem = f"- {place}{message}."
+    room = most - len(problem) - len(advice)
+    if len(told) > room:
+        told = shorten(told, room) if room > _TOLD_CHARS else ""
+    return shorten(shorten(problem, max(most - len(advice), most // 2)) + told + advice, most)

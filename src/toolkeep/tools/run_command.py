@@ -113,23 +113,27 @@ def run_configured(
             if not is_over:
                 os.killpg(process.pid, signal.SIGKILL)
         run = output.run(process.returncode if is_over else None, seconds)
-        if run.status != 0:
-            said = _last_words(errors)
-            raise ToolFailed(f"{name}: {run.ending}{f': {said}' if said else ''}")
-    if run.left_out or run.tail:
-        raise ToolFailed(f"{name} wrote more than {OUTPUT_CAP_BYTES:,} bytes")
-    return _value_of(name, run.head, gives_text=gives_text)
-
-
-def _value_of(name: str, output: bytes, *, gives_text: bool) -> Any:
+        said = _last_words(errors)
     try:
-        text = output.decode()
+        return _value_of(run, gives_text=gives_text)
+    except ValueError as error:
+        raise ToolFailed(f"{name}{error}{f': {said}' if said else ''}") from error
+
+
+def _value_of(run: "Run", *, gives_text: bool) -> Any:
+    """The output of a program; ValueError says why there is none."""
+    if run.status != 0:
+        raise ValueError(f": {run.ending}")
+    if run.left_out or run.tail:
+        raise ValueError(f" wrote more than {OUTPUT_CAP_BYTES:,} bytes")
+    try:
+        text = run.head.decode()
         return text if gives_text else json.loads(text)
     except UnicodeDecodeError as error:
-        raise ToolFailed(f"{name} wrote what is not UTF-8 at byte {error.start:,}") from error
+        raise ValueError(f" wrote what is not UTF-8 at byte {error.start:,}") from error
     except (ValueError, RecursionError) as error:
-        what = "nothing" if not output.strip() else "what is not JSON"
-        raise ToolFailed(f"{name} wrote {what} to its standard output") from error
+        what = "nothing" if not run.head.strip() else "what is not JSON"
+        raise ValueError(f" wrote {what} to its standard output") from error
 
 
 def _last_words(errors: BinaryIO) -> str:

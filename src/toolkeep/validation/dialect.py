@@ -46,11 +46,34 @@ def dialect_of(schema: dict[str, Any]) -> Dialect | None:
 
 def upgrade(schema: dict[str, Any], dialect: Dialect) -> Schema:
     """The schema in the keywords that the rest of validation knows; it accepts exactly the same values."""
+    upgraded: Schema = schema
     if dialect is Dialect.DRAFT_07:
-        return _upgrade_draft_07(schema)
-    if any("dependencies" in part for part in all_schemas(schema)):
-        return _split_dependencies(schema)
-    return schema
+        upgraded = _upgrade_draft_07(schema)
+    elif any("dependencies" in part for part in all_schemas(schema)):
+        upgraded = _split_dependencies(schema)
+    if isinstance(upgraded, dict) and any(map(_unlisted, all_schemas(upgraded))):
+        return _list_required(upgraded)
+    return upgraded
+
+
+def _unlisted(schema: dict[str, Any]) -> list[str]:
+    """The properties that an object requires and does not list. Closing the object would forbid them."""
+    listed = schema.get("properties")
+    if "required" not in schema or listed is None or not _CLOSING.isdisjoint(schema):
+        return []
+    return [name for name in schema["required"] if name not in listed]
+
+
+_CLOSING = frozenset(("additionalProperties", "unevaluatedProperties", "patternProperties"))
+
+
+def _list_required(schema: Schema) -> Schema:
+    if not isinstance(schema, dict):
+        return schema
+    listed = {keyword: _inside(keyword, value, _list_required) for keyword, value in schema.items()}
+    if names := _unlisted(schema):
+        listed["properties"] |= {name: {} for name in names}
+    return listed
 
 
 def _upgrade_draft_07(schema: Schema) -> Schema:

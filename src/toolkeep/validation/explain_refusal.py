@@ -77,7 +77,8 @@ def _explain(
         errors=errors,
         advice=Advice(partial(tool.arguments.hint, tool.name), partial(_repair, tool, objection, faults)),
         correlation_id=caller.correlation_id or random_digits()[:_ID_DIGITS],
-        is_repeated=is_repeated,
+        # Of arguments that could not be read nothing is known by which two calls could be told apart.
+        is_repeated=is_repeated and bool(text or isinstance(objection, SchemaMismatch)),
     )
     if len(identity) * tool.arguments.cost.errors > DEFERRED_BYTES:
         refusal.settle()

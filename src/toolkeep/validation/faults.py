@@ -6,7 +6,7 @@ parts share one budget: fifty parts that were each within a budget of their own 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -38,12 +38,38 @@ class Fault(msgspec.Struct, frozen=True):
     base: Place = ()
     """Where the searched part begins; the places inside `kind` are relative to it."""
 
-    def alternatives(self) -> "list[list[Fault]]":
-        """The faults of each alternative, for `anyOf` and `oneOf`."""
-        return [
-            [Fault((*self.base, *error.instance_path), error.kind, self.base) for error in branch]
-            for branch in getattr(self.kind, "context", ())
-        ]
+    def alternatives(self, value: Any) -> "list[list[Fault]]":
+        """The faults of each alternative of the call `value`, for `anyOf` and `oneOf`."""
+        branches = getattr(self.kind, "context", ())
+        part = value_at(value, self.base) if branches else None
+        return [[_fault(error, part, self.base) for error in branch] for branch in branches]
+
+
+def value_at(value: Any, place: Place) -> Any:
+    """The value at a place of the call."""
+    for step in place:
+        value = value[step]
+    return value
+
+
+def _fault(error: Any, part: Any, base: Place) -> Fault:
+    """An error of the engine about the part of the call at `base`."""
+    path = error.instance_path
+    if any(step.__class__ is int for step in path):
+        path = _with_names(path, part)
+    return Fault((*base, *path), error.kind, base)
+
+
+def _with_names(path: Sequence["str | int"], value: Any) -> Place:
+    """The engine's path with property names where it has integers: `"404"` comes as 404, `"+04"` as 4."""
+    steps: list[str | int] = []
+    for step in path:
+        if isinstance(step, int) and isinstance(value, dict):
+            names = (key for key in value if (key.removeprefix("+").lstrip("0") or "0") == str(step))
+            step = str(step) if str(step) in value else next(names, str(step))  # noqa: PLW2901
+        steps.append(step)
+        value = value[step]
+    return tuple(steps)
 
 
 def find_faults(compiled: CompiledSchema, value: Any, *, limit: int, weight: float = math.inf) -> list[Fault]:
@@ -141,7 +167,7 @@ class _Search:
 
     def _collect(self, validator: jsonschema_rs.Validator, value: Any, place: Place) -> None:
         for error in islice(validator.iter_errors(value), 2 * self.limit):
-            self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
+            self.faults.append(_fault(error, value, place))
 
     def _collect_object(self, shape: dict[str, Any], value: dict[str, Any], place: Place) -> None:
         """The faults of a large object itself, found on small objects with the same faults: the engine copies
@@ -180,7 +206,7 @@ class _Search:
         try:
             validator.validate(value)
         except jsonschema_rs.ValidationError as error:
-            self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
+            self.faults.append(_fault(error, value, place))
 
     def _affords_first(self, value: Any) -> bool:
         """Whether the first error is within the budget: the engine copies the value into it and, with

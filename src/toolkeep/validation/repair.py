@@ -4,6 +4,7 @@ It is offered, never applied: a tool must not run with arguments that nobody sen
 copy and found valid. Places with hidden values get no repair that would reveal them.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -14,16 +15,16 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from toolkeep.json_values.frozen import thaw
 from toolkeep.json_values.pointers import pointer, steps_of
 from toolkeep.limits import MATCHED_CHARS
-from toolkeep.text.nearest import is_slip, nearest_or_none
+from toolkeep.text.nearest import intended_name, is_slip
 from toolkeep.validation.compile import CompiledSchema
-from toolkeep.validation.faults import Fault
+from toolkeep.validation.faults import Fault, value_at
 from toolkeep.validation.parse import NotStrictJson, parse_json_fully
-from toolkeep.validation.report import value_at
 
 Operation = dict[str, Any]
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?")
+_NOTHING = ("null", "None")
 _MOST_OPERATIONS = 10
 """A call with more faults was not a slip, and a long patch is no help."""
 
@@ -58,7 +59,7 @@ def _adds_values(operation: Operation) -> bool:
 
 
 def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:
-    """Apply `replace` and `move` operations to a copy of the value; None where one does not apply."""
+    """Apply `replace`, `move` and `remove` operations to a copy; None where one does not apply."""
     document = [thaw(value)]
     for operation in operations:
         try:
@@ -66,6 +67,8 @@ def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:
             if operation["op"] == "move":
                 source, old = _target(document, operation["from"])
                 target[key] = source.pop(old)
+            elif operation["op"] == "remove":
+                del target[key]
             else:
                 target[key] = operation["value"]
         except (KeyError, IndexError, TypeError):
@@ -92,30 +95,43 @@ def _operations(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[
     if compiled.secrecy.hides_value(fault.place):
         return
     here = value_at(value, fault.place)
-    found = {repr(fixed): fixed for fixed in _replacements(fault, here)}
+    found = {repr(fixed): fixed for fixed in _replacements(fault, here, value)}
     if len(found) == 1:
         yield {"op": "replace", "path": pointer(fault.place), "value": next(iter(found.values()))}
+    elif not found and _says_nothing(here) and fault.place and isinstance(fault.place[-1], str):
+        yield {"op": "remove", "path": pointer(fault.place)}
+
+
+def _says_nothing(value: object) -> bool:
+    """Whether a property with this value is best left out, where neither null nor text is accepted."""
+    return value is None or value in _NOTHING
 
 
 def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Operation]:
     if compiled.secrecy.hides_schema(fault.place):
         return
     known = compiled.locator.names_at(fault.place)
+    required = compiled.locator.required_at(fault.place)
     given = value_at(value, fault.place)
     free = [name for name in known if name not in given]
     unexpected = getattr(fault.kind, "unexpected", ())
     for name in unexpected if len(unexpected) <= _MOST_OPERATIONS else ():
-        near = nearest_or_none(name, free) if name not in known else None
-        if near is not None and is_slip(name, near):
-            free.remove(near)
-            yield {
-                "op": "move",
-                "from": pointer((*fault.place, name)),
-                "path": pointer((*fault.place, near)),
-            }
+        place = pointer((*fault.place, name))
+        if name in known:
+            continue
+        if given[name] is None:
+            yield {"op": "remove", "path": place}
+            continue
+        missing = [one for one in free if one in required]
+        meant = intended_name(name, missing, free)
+        # A required property is wanted for sure, so that one with the same words is the one; the spelling of
+        # others must be a sure slip, since `start_x` may mean another thing than `start_y`.
+        if meant is not None and (meant in missing or is_slip(name, meant)):
+            free.remove(meant)
+            yield {"op": "move", "from": place, "path": pointer((*fault.place, meant))}
 
 
-def _replacements(fault: Fault, value: Any) -> Iterator[Any]:
+def _replacements(fault: Fault, value: Any, call: Any) -> Iterator[Any]:
     """Every value of an accepted type that means the same as the wrong one."""
     kind = fault.kind
     if isinstance(kind, Kind.Type):
@@ -127,9 +143,9 @@ def _replacements(fault: Fault, value: Any) -> Iterator[Any]:
     elif isinstance(kind, Kind.Constant):
         yield from _same_word(value, [kind.expected_value])
     elif isinstance(kind, (Kind.AnyOf, Kind.OneOfNotValid)):
-        for branch in fault.alternatives():
+        for branch in fault.alternatives(call):
             if len(branch) == 1 and branch[0].place == fault.place:
-                yield from _replacements(branch[0], value)
+                yield from _replacements(branch[0], value, call)
 
 
 def _same_word(value: object, options: Sequence[Any]) -> Iterator[Any]:
@@ -158,7 +174,7 @@ def _boolean(value: object) -> Iterator[bool]:
 
 
 def _null(value: object) -> Iterator[None]:
-    if value == "null":
+    if value in _NOTHING:
         yield None
 
 
@@ -169,16 +185,43 @@ def _string(value: object) -> Iterator[str]:
 
 def _container(kind: type) -> Callable[[object], Iterator[Any]]:
     def convert(value: object) -> Iterator[Any]:
-        if isinstance(value, str) and len(value) <= MATCHED_CHARS and value.lstrip()[:1] in ("[", "{"):
+        if not isinstance(value, str) or len(value) > MATCHED_CHARS:
+            return
+        text = value.strip()
+        for written in (text, _from_python(text)):
             try:
-                parsed = parse_json_fully(value.encode(), depth=20)
+                parsed = parse_json_fully(written.encode(), depth=20) if written[:1] in ("[", "{") else None
             except NotStrictJson:
-                return
+                continue
             if isinstance(parsed, kind):
                 yield parsed
+                return
 
     return convert
 
+
+def _from_python(text: str) -> str:
+    """The JSON of a list, tuple or dict written in Python; empty where it is not surely one."""
+    if text[:1] == "(" and "," not in text:
+        return ""  # a value in parentheses
+    written: list[str] = []
+    end = 0
+    while end < len(text):
+        token = _PYTHON_TOKEN.match(text, end)
+        if token is None:
+            return ""
+        word, end = token[1], token.end()
+        if word in _JSON_OF and _JSON_OF[word] in ("]", "}") and written[-1:] == [","]:
+            written.pop()
+        written.append(_JSON_OF.get(word) or (json.dumps(word[1:-1]) if word[0] in "\"'" else word))
+    return "".join(written)
+
+
+_PYTHON_TOKEN = re.compile(
+    r"""\s*('[^'\\\n]*'|"[^"\\\n]*"|True|False|None|-?[0-9]+(?:\.[0-9]+)?|[\[\](){},:])\s*"""
+)
+"""No escapes: what they stand for differs between Python and JSON."""
+_JSON_OF = {"True": "true", "False": "false", "None": "null", "(": "[", ")": "]"} | {m: m for m in "[]{},:"}
 
 _CONVERSIONS: dict[str, Callable[[Any], Iterator[Any]]] = {
     "integer": _integer,

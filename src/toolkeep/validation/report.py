@@ -17,9 +17,9 @@ from toolkeep.errors import Code
 from toolkeep.json_values.pointers import pointer as pointer_of
 from toolkeep.limits import ECHOED_CHARS, LISTED_NAMES
 from toolkeep.text.display import HIDDEN, echo, echo_name, listing, type_name
-from toolkeep.text.nearest import nearest_or_none
+from toolkeep.text.nearest import intended_name, nearest_or_none
 from toolkeep.validation.compile import CompiledSchema
-from toolkeep.validation.faults import Fault, Place
+from toolkeep.validation.faults import Fault, Place, value_at
 from toolkeep.validation.patterns import to_ecma262
 from toolkeep.validation.schema_keywords import Schema
 from toolkeep.validation.secret_values import log_internal_error
@@ -59,13 +59,6 @@ def violations_of(
     if not report.found:
         report.misfit(faults[0].place)
     return report.violations(compiled.limits.errors)
-
-
-def value_at(value: Any, place: Place) -> Any:
-    """The value at a place of the call."""
-    for step in place:
-        value = value[step]
-    return value
 
 
 def without_echoes(faults: Sequence[Fault]) -> Iterable[Fault]:
@@ -173,7 +166,7 @@ class _Report:
         if isinstance(kind, Kind.OneOfMultipleValid):
             self._add(place, Code.CONSTRAINT, _Wording.several)
             return
-        branches = fault.alternatives()
+        branches = fault.alternatives(self.wording.value)
         closest = [
             branch for branch in branches if branch and not any(_is_wrong_kind(f, place) for f in branch)
         ]
@@ -384,11 +377,20 @@ class _Wording:
 
     def stranger(self, at: Place, known: dict[str, Schema]) -> Words:
         given = value_at(self.value, at[:-1])
-        near = nearest_or_none(str(at[-1]), [name for name in known if name not in given])
+        free = [name for name in known if name not in given]
+        required = self.compiled.locator.required_at(at[:-1])
+        missing = [name for name in free if name in required]
+        meant = intended_name(str(at[-1]), missing, free)
         shown = self._name(at)
         names = listing(map(echo_name, known), len(known), LISTED_NAMES)
         expected = f"one of {names}" if known else "no properties"
-        suggestion = f"Did you mean '{echo_name(near)}'?" if near else f"Remove '{shown}'."
+        if meant:
+            suggestion = f"Did you mean '{echo_name(meant)}'?"
+        elif missing:
+            names = listing([f"'{echo_name(name)}'" for name in missing], len(missing), LISTED_NAMES)
+            suggestion = f"Missing: {names}. Rename '{shown}' if you meant that, else remove it."
+        else:
+            suggestion = f"Remove '{shown}'."
         return Words(f"Unknown property '{shown}'", expected, None, suggestion)
 
     def several(self, place: Place, _: None) -> Words:

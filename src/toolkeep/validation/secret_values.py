@@ -97,6 +97,10 @@ class Locator:
                 names.setdefault(name, schema)
         return names
 
+    def required_at(self, path: Path) -> set[str]:
+        """The property names that an object at the path must have, be it in one alternative."""
+        return {name for part in self.parts_at(path) for name in part.get("required", ())}
+
 
 _REMEMBERED = 500
 """Spots of one schema. A hostile call can ask for combinations without end; the cache is then cleared."""

@@ -13,6 +13,7 @@ import pytest
 from tests.config.projects import accept
 from tests.sandbox.workers import descendants, until
 from toolkeep import Keep, ToolResult, open_keep
+from toolkeep.calls import Denied
 from toolkeep.errors import DefinitionInvalid
 from toolkeep.sandbox.launch import interpreter
 from toolkeep.sources.process_source import ProcessSource
@@ -197,6 +198,16 @@ def test_last_words_go_to_the_log_without_secrets_and_not_to_the_model(
     assert logged == ["the key is (hidden)"]
     assert "the key is" not in str(failed.error)
     assert "standard error is in the log" in str(failed.error)
+
+
+def test_a_file_that_a_program_was_denied_is_named_to_the_operator(tmp_path: Path) -> None:
+    words = f"cat: {tmp_path}: No such file or directory"
+    (failed,) = called(tmp_path, [("a", {"how": "leave", "really": words})])
+    assert failed.error is not None
+    assert failed.error.diagnosis is not None
+    told = failed.error.diagnosis
+    assert (told.denied, told.subject, told.detail) == (Denied.FILE, str(tmp_path), words)
+    assert str(tmp_path) not in failed.text
 
 
 def test_a_secret_is_in_the_environment_of_the_program(tmp_path: Path) -> None:

@@ -149,16 +149,21 @@ def worker_recipe(
             connects=place.reach.connects,
             may_spawn=True,
             memory_by=findings.tree_bound or Mechanism.MEMORY_WATCH,
-            limits=ResourceLimits(
-                memory_bytes=place.memory_bytes,
-                open_files=_OPEN_FILES,
-                processes=_PROCESSES,
-                cpu_s=PROCESSOR_S + 1,  # At the soft limit, a second below, it is told why.
-                reserved_bytes=_RESERVED_BYTES,
-                file_bytes=_FILE_BYTES,
-            ),
+            limits=program_limits(place.memory_bytes),
         ),
         grant=place.reach.grant,
+    )
+
+
+def program_limits(memory_bytes: int) -> ResourceLimits:
+    """The limits of a persistent program."""
+    return ResourceLimits(
+        memory_bytes=memory_bytes,
+        open_files=_OPEN_FILES,
+        processes=_PROCESSES,
+        cpu_s=PROCESSOR_S + 1,  # At the soft limit, a second below, it is told why.
+        reserved_bytes=_RESERVED_BYTES,
+        file_bytes=_FILE_BYTES,
     )
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
 from toolkeep.calls import Denied, Diagnosis, RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext, ToolFailed
 from toolkeep.errors import Code, SecretUnavailable, ToolkeepError
@@ -26,11 +28,13 @@ from toolkeep.execution.persistent.confinement import (
     Confinement,
     confinement_for_call,
     level_of,
+    program_limits,
     worker_recipe,
 )
 from toolkeep.execution.persistent.egress_port import EgressPort
 from toolkeep.execution.persistent.pool import ProcessPool, ProcessStatus, User
 from toolkeep.execution.persistent.spec import ProcessSpec
+from toolkeep.execution.program_errors import program_diagnosis
 from toolkeep.execution.redact import KnownSecrets, redacted
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.worker_grant import resolved_arguments
@@ -265,7 +269,20 @@ def _ended(call: RecordedCall, over: ProcessExited) -> RunRefused:
     said = f"; {_LOGGED}" if over.last_words else ""
     how = "closed its standard output" if over.why is ExitReason.CLOSED else f"ended{_how(over.status)}"
     reason = f"Tool '{name}' gave no answer: its program {how}{said}; {_NEXT}"
-    return RunRefused(Code.TOOL_FAILED, reason, diagnosis=Diagnosis(detail=over.last_words))
+    return RunRefused(Code.TOOL_FAILED, reason, diagnosis=denied_by_words(call, over.last_words))
+
+
+def denied_by_words(call: RecordedCall, last_words: str) -> Diagnosis:
+    """The diagnosis of a program by the end of its standard error."""
+    limits = program_limits(_memory_bytes(call))
+    is_granted = level_of(call.tool) is not Isolation.STANDARD
+    found = program_diagnosis(call, last_words, limits, is_granted=is_granted)
+    return structs.replace(found or Diagnosis(), detail=last_words)
+
+
+def _memory_bytes(call: RecordedCall) -> int:
+    definition = call.tool.definition
+    return definition.resource_bounds.memory_bytes(definition.constraints.isolation)
 
 
 def exceeded_limit(call: RecordedCall, over: ProcessExited) -> RunRefused | None:
@@ -274,9 +291,7 @@ def exceeded_limit(call: RecordedCall, over: ProcessExited) -> RunRefused | None
         limit = in_mebibytes(OUTPUT_CAP_BYTES)
         return exceeded(call, Denied.OUTPUT_SIZE, limit, code=Code.OUTPUT_TOO_BIG, detail=over.last_words)
     if over.why is ExitReason.OUT_OF_MEMORY:
-        definition = call.tool.definition
-        granted = definition.resource_bounds.memory_bytes(definition.constraints.isolation)
-        return exceeded(call, Denied.MEMORY, in_mebibytes(granted), detail=over.last_words)
+        return exceeded(call, Denied.MEMORY, in_mebibytes(_memory_bytes(call)), detail=over.last_words)
     if over.status == -signal.SIGXCPU:
         return exceeded(call, Denied.PROCESSOR_TIME, f"{PROCESSOR_S} s", detail=over.last_words)
     return None
