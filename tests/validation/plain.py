@@ -9,7 +9,7 @@ import jsonschema_rs
 import orjson
 
 from toolkeep.validation.dialect import Dialect
-from toolkeep.validation.engine import ENGINE_OPTIONS, ENGINES
+from toolkeep.validation.schema_engine import ENGINE_OPTIONS, ENGINES
 
 REMOTE_BASE = "http://localhost:1234/"
 

@@ -59,8 +59,8 @@ from toolkeep.text.display import echo_name, type_name, visible
 from toolkeep.text.nearest import nearest_name
 from toolkeep.validation.close_objects import close_objects
 from toolkeep.validation.dialect import Dialect
-from toolkeep.validation.engine import compile_schema
 from toolkeep.validation.references import resolve_references
+from toolkeep.validation.schema_engine import compile_schema
 
 if TYPE_CHECKING:
     from toolkeep.config.policy_files import PolicyFile

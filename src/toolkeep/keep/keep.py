@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from toolkeep.stores.records import KeepRecord
     from toolkeep.stores.sign_ins import SignInStore
     from toolkeep.telemetry.webhook import Webhook
-    from toolkeep.validation.engine import Formats
+    from toolkeep.validation.schema_engine import Formats
     from toolkeep.validation.validate import Arguments
 
 LOCAL_AGENT = "local"

@@ -24,7 +24,7 @@ from toolkeep.validation.tool_schemas import ToolSchemas
 
 if TYPE_CHECKING:
     from toolkeep.validation.compile import Compilation
-    from toolkeep.validation.engine import Formats
+    from toolkeep.validation.schema_engine import Formats
 
 
 class AdmissionContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,7 +38,7 @@ from toolkeep.registry.tiers import check_custom, includes_built_in
 from toolkeep.registry.tool_provider import CODE, CORE, OURS, PROJECT, ToolProvider
 
 if TYPE_CHECKING:
-    from toolkeep.validation.engine import Formats
+    from toolkeep.validation.schema_engine import Formats
 
 
 class Skipped(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.custom_definitions import DefinitionEditor, OfferOf
     from toolkeep.registry.search import ToolSearch
     from toolkeep.stores.definitions import BrokenDefinition, DefinitionStore, StoredDefinition
-    from toolkeep.validation.engine import Formats
+    from toolkeep.validation.schema_engine import Formats
 
 
 class ToolCatalog:

@@ -39,10 +39,10 @@ from toolkeep.validation.cost import Cost, TooCostly, measure
 from toolkeep.validation.default_growth import FillingPlan
 from toolkeep.validation.dialect import Dialect
 from toolkeep.validation.direct import Decode, Inexpressible, make_decoder
-from toolkeep.validation.engine import NO_FORMATS, Formats, Uncompilable, compile_schema
 from toolkeep.validation.finish import Finisher, make_finisher
 from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.member_count import Members, make_members
+from toolkeep.validation.schema_engine import NO_FORMATS, Formats, Uncompilable, compile_schema
 from toolkeep.validation.schema_keywords import every_schema
 from toolkeep.validation.secret_values import SHOW_ALL, Display, Locator, SecretFilter, log_internal_error
 from toolkeep.validation.signature_hint import signature

@@ -18,7 +18,7 @@ from toolkeep.json_values.pointers import look_up
 from toolkeep.limits import FIRST_ERROR_WORK, REPORT_WORK
 from toolkeep.validation.close_objects import COMPOSERS
 from toolkeep.validation.compile import CompiledSchema
-from toolkeep.validation.engine import compile_schema
+from toolkeep.validation.schema_engine import compile_schema
 from toolkeep.validation.schema_keywords import Schema
 
 Place = tuple["str | int", ...]
