@@ -51,8 +51,11 @@ def test_an_output_schema_is_compiled_as_it_is_written() -> None:
 def test_with_a_problem_in_one_schema_neither_can_be_used() -> None:
     fine = Compilation(admit(made()).arguments, [], [])
     problem = Problem(field="output_schema", code=Code.SCHEMA_BROKEN, message="is broken", mend="mend it")
-    for both in ((fine, Compilation(None, [problem], [])), (Compilation(None, [problem], []), fine)):
-        schemas = ToolSchemas("read_file", lambda both=both: both)
+    broken = Compilation(None, [problem], [])
+    for schemas in (
+        ToolSchemas("read_file", lambda: (fine, broken)),
+        ToolSchemas("read_file", lambda: (broken, fine)),
+    ):
         for name in ("arguments", "output"):
             with pytest.raises(SchemaBroken, match="is broken"):
                 getattr(schemas, name)
