@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.terminal import on_a_terminal
+from toolkeep import Refusal, open_keep
 from toolkeep.cli.main import cli
+from toolkeep.mcp_server.dispatch import McpServer
+from toolkeep.registry.register import NOTICE
 
 TOOLS = """
 from toolkeep import tool
@@ -125,6 +128,27 @@ def test_a_project_names_files_under_tools_which_count_with_their_code_once_acce
     assert run(folder, *words).stdout == "A\n"
     (folder / "voice.py").write_text("def up(text): return 'another'\n")
     assert "Unknown tool" in run(folder, *words).stdout
+
+
+def test_changed_code_is_named_to_the_operator_and_agents_are_told_that_something_waits(folder: Path) -> None:
+    (folder / ".agent").mkdir()
+    (folder / ".agent/config.yml").write_text("tools: [tools.py]\n")
+    shown = json.loads(run(folder, "accept", "--json").stdout)
+    run(folder, "accept", "--hash", shown["hash"])
+    (folder / "voice.py").write_text("up = str\n")
+    said = run(folder, "call", "shout", "text=a").stderr
+    assert f"voice.py changed since you accepted {folder}/.agent/config.yml." in said
+    with open_keep(project=folder) as keep:
+        refusal = keep.try_validate_arguments("shout", {}, agent="mcp-local")
+        assert isinstance(refusal, Refusal)
+        assert NOTICE in refusal.errors[0].suggestion
+        assert "write_file" not in refusal.errors[0].expected
+        assert McpServer(keep)._said() == {"instructions": NOTICE}
+    wanted = json.loads(run(folder, "accept", "tools.py", "--json").stdout)["hash"]
+    assert "accept it as well: toolkeep accept" in run(folder, "accept", "tools.py", "--hash", wanted).stderr
+    (folder / ".agent/config.yml").write_text("tools: [tools.py, more.py]\n")
+    said = run(folder, "list").stderr
+    assert f"{folder}/.agent/config.yml, or a file that it names, changed since you accepted it." in said
 
 
 def test_a_file_under_tools_that_is_gone_or_outside_is_skipped_and_the_rest_stays(folder: Path) -> None:

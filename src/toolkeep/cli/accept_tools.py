@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from toolkeep.cli.acceptance import confirm, difference_lines, finish
-from toolkeep.cli.options import say
+from toolkeep.cli.options import say, warn
 from toolkeep.cli.tools_files import find_named
 from toolkeep.config.tools_file import ToolsFile
 from toolkeep.errors import DefinitionInvalid, NotAccepted
-from toolkeep.keep.open import module_reader
+from toolkeep.keep.open import module_reader, read_configuration
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.text.display import visible
 
@@ -34,6 +34,9 @@ def accept_tools(name: str, root: Path, state: KeepState, given_hash: str | None
         raise NotAccepted(f"{visible(file.shown)} changed meanwhile", hint="review it again")
     state.accept(file.key, file.seal, content)
     finish({"accepted": True, **data}, f"accepted {visible(file.shown)}", as_json)
+    for waiting in read_configuration(root, state).files:
+        if not waiting.counts and waiting.code.keys() & file.code.keys():
+            warn(f"{waiting.why_held_back}. It uses this code too; accept it as well: toolkeep accept")
 
 
 def _tools(file: ToolsFile, root: Path) -> dict[str, Any]:

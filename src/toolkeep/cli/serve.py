@@ -69,7 +69,10 @@ PORT = 8765
     help="Requests per second for each token; 0 is unlimited.",
 )
 @click.option(
-    "--metrics/--no-metrics", "has_metrics", default=True, show_default=True, help="Serve /metrics."
+    "--metrics/--no-metrics",
+    "metrics",
+    default=None,
+    help="Serve /metrics.  [default: if prometheus_client is installed]",
 )
 @click.option("--traces", "has_traces", is_flag=True, help="Trace calls with OpenTelemetry.")
 @click.option("--page/--no-page", "has_page", default=True, show_default=True, help="Serve the page.")
@@ -88,7 +91,7 @@ def command(
     wait_s: float | None,
     grace_s: float,
     rate: float,
-    has_metrics: bool,
+    metrics: bool | None,
     has_traces: bool,
     has_page: bool,
     opens: bool,
@@ -103,7 +106,8 @@ def command(
     With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
     """
-    _check_installed(has_metrics=has_metrics, has_traces=has_traces)
+    _check_installed({"prometheus_client": metrics or False, "opentelemetry": has_traces})
+    has_metrics = find_spec("prometheus_client") is not None if metrics is None else metrics
     import contextlib
 
     from toolkeep.cli.isolation_notice import warn_soon
@@ -144,9 +148,11 @@ def command(
         public = base_url.rstrip("/") or address
 
         def say_begun() -> None:
-            _say_begun(address, has_token=bool(held.list()), as_json=as_json)
+            _say_begun(address, as_json=as_json)
             if codes is not None and not as_json:
                 _say_how_to_sign_in(public, codes)
+            if not held.list():
+                _say_how_to_make_token(has_page=codes is not None)
             if codes is not None and opens and folder is not None:
                 open_in_browser(sign_in_link(public, codes), folder)
 
@@ -154,11 +160,10 @@ def command(
             serve(app, sock, limits, say_begun)
 
 
-def _check_installed(*, has_metrics: bool, has_traces: bool) -> None:
-    needed = {"prometheus_client": has_metrics, "opentelemetry": has_traces}
-    if missing := [name for name, is_used in needed.items() if is_used and find_spec(name) is None]:
-        text = f"{missing[0]} is not installed. Install toolkeep[server], or serve with --no-metrics"
-        raise click.UsageError(f"{text} and without --traces.")
+def _check_installed(needed: dict[str, bool]) -> None:
+    for name, is_needed in needed.items():
+        if is_needed and find_spec(name) is None:
+            raise click.UsageError(f"{name} is not installed. Install it: pip install 'toolkeep[server]'")
 
 
 def _log_json() -> None:
@@ -187,17 +192,20 @@ def _codes(folder: Path | None) -> "SignInCodes":
     return MemorySignInCodes() if folder is None else FileSignInCodes(folder)
 
 
-def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
-    """Print the address and how to sign in; tokens are printed by `toolkeep token make` only."""
+def _say_begun(address: str, *, as_json: bool) -> None:
     if as_json:
         say(json.dumps({"address": address}))
     else:
         say_done(f"serving at {address}", err=True)
-    if not has_token:
-        from toolkeep.cli.served_page import program_name
 
-        say("  There is no token yet. Create the first in another terminal:", err=True)
-        say(f"  {program_name()} token make me --scope admin --agent operator", err=True)
+
+def _say_how_to_make_token(*, has_page: bool) -> None:
+    """Tokens are printed by `toolkeep token make` only."""
+    from toolkeep.cli.served_page import program_name
+
+    other = " The page needs none." if has_page else ""
+    say(f"  There is no token for the API yet.{other} Create the first in another terminal:", err=True)
+    say(f"  {program_name()} token make me --scope admin --agent operator", err=True)
 
 
 def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:

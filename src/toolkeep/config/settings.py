@@ -11,8 +11,9 @@ import msgspec
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
-from toolkeep.limits import DEFAULT_LIMITS, Limits
+from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES, Limits
 from toolkeep.policy.policy_settings import Example, PolicySource
+from toolkeep.text.display import visible
 
 if TYPE_CHECKING:
     from toolkeep.config.accepted_code import AcceptedCode
@@ -139,6 +140,18 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     """The sealed content, one fact for each line, to compare with what was accepted before."""
     changed_code: tuple[str, ...] = ()
     """Files whose content differs from what was accepted."""
+    is_changed: bool = False
+    """Whether it, or a policy or document that it names, differs from what was accepted."""
+
+    @property
+    def why_held_back(self) -> str:
+        """Why nothing of it is in effect, for the operator."""
+        path = visible(self.path)
+        if self.is_changed:
+            return f"{path}, or a file that it names, changed since you accepted it"
+        if changed := ", ".join(map(visible, self.changed_code[:LISTED_NAMES])):
+            return f"{changed} changed since you accepted {path}"
+        return f"{path} is not accepted yet: it would run, grant or loosen something"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

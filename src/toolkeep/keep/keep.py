@@ -38,7 +38,7 @@ from toolkeep.policy.policy_settings import (
     sources_of,
 )
 from toolkeep.registry.registry import LockedSets
-from toolkeep.registry.resolve_tool import resolve_name
+from toolkeep.registry.resolve_tool import Suggestions, resolve_name
 from toolkeep.registry.tool_catalog import ToolCatalog
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.stores.registry_state import RegistryState
@@ -472,6 +472,7 @@ class Keep(ToolCatalog):
             before_call=self._hooks[0],
             after_call=self._hooks[1],
             sign_ins=self._sign_ins,
+            suggest=self._suggest,
             is_ending=lambda: self._is_ending,
         )
         if self._is_closed:
@@ -662,6 +663,9 @@ class Keep(ToolCatalog):
         authorizer = self.authorizer if has_policies else None
         return [tool for tool in found if self._callable.could_call(agent, grant, tool, authorizer)]
 
+    def _suggest(self, agent: str) -> Suggestions:
+        return Suggestions(self.offered_tools(agent=agent), self.start_up.notice)
+
     def search(self, text: str, *, limit: int = 5, agent: str | None = None) -> "list[RegisteredTool]":
         """The enabled tools that match a description best; with an agent, of those it may see."""
         sees = None if agent is None else self._sees(agent)
@@ -768,7 +772,8 @@ class Keep(ToolCatalog):
         snapshot = self._registry.snapshot
         registered = snapshot.answering.get(name) if sees is None else None
         if registered is None:
-            found = resolve_name(name, snapshot, self._bus, correlation_id=correlation_id, sees=sees)
+            suggest = partial(self._suggest, agent)
+            found = resolve_name(name, snapshot, self._bus, suggest, correlation_id=correlation_id, sees=sees)
             if isinstance(found, Refusal):
                 return found
             registered = found

@@ -58,7 +58,7 @@ from toolkeep.limits import LARGE_ANSWER_BYTES, NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.policy_settings import PolicySettings
 from toolkeep.registry.registry import ToolRegistry
-from toolkeep.registry.resolve_tool import resolve_or_refuse
+from toolkeep.registry.resolve_tool import Suggestions, resolve_name
 from toolkeep.results.normalize import normalize, pending, refused
 from toolkeep.results.output_check import Normalizers, check_output, is_large
 from toolkeep.sandbox.trusted_paths import TrustedPaths
@@ -106,11 +106,15 @@ class Pipeline:
         before_call: Sequence[BeforeHook],
         after_call: Sequence[AfterHook],
         sign_ins: SignInStore | None,
+        suggest: Callable[[str], Suggestions],
         is_ending: Callable[[], bool],
         early: "EarlyStart | None" = None,
     ) -> None:
-        """`is_ending` says whether the process is shutting down: a call cut short may have had an effect.
-        `early` are processes that were started for the first call."""
+        """`suggest` gives what the refusal of an unknown name may tell an agent.
+
+        `is_ending` says whether the process is shutting down: a call cut short may have had an effect.
+        `early` are processes that were started for the first call.
+        """
         self.record = record
         self.authorizer = authorizer
         self.asker = ApprovalGate(
@@ -163,6 +167,7 @@ class Pipeline:
         ]
         self.executor = Executor(runners, CircuitBreaker(limits), ResultCache(), contacts)
         self._registry = registry
+        self._suggest = suggest
         self._refusals = refusals
         self._bus = bus
         self._pending = PendingCalls()
@@ -331,7 +336,14 @@ class Pipeline:
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
         sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
-        return resolve_or_refuse(request, self._registry.snapshot, self._bus, sees)
+        return resolve_name(
+            request.tool,
+            self._registry.snapshot,
+            self._bus,
+            partial(self._suggest, request.agent),
+            correlation_id=request.correlation_id,
+            sees=sees,
+        )
 
     def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:
         """Check a call that waited for a person again, as if it came now (POL-4)."""

@@ -188,13 +188,13 @@ class Authorizer:
         applying = engine.policies.applying(CALL, tool.definition)
         if declared is None or all(policy.id.startswith(OURS) for policy in applying):
             return declared is None or any(policy.effect == "permit" for policy in applying)
-        fixed = {policy.id for policy in applying if not (policy.context_reads or policy.context_looks)}
-        findings = engine.each(declared.entity, tool, CallFacts(arguments={}))
-        holds = {finding.policy for finding in findings if finding.is_satisfied and finding.policy in fixed}
-        if any(policy.effect == "forbid" and policy.id in holds for policy in applying):
+        findings = engine.without_context(declared.entity, tool)
+        if any(finding.error for finding in findings):
+            return True  # unsure: a tool that is listed in vain is only refused
+        if any(finding.effect == "forbid" and finding.is_satisfied for finding in findings):
             return False
-        permits = [policy.id for policy in applying if policy.effect == "permit"]
-        return any(name in holds or name not in fixed for name in permits)
+        fixed = {finding.policy: finding.is_satisfied for finding in findings}
+        return any(fixed.get(policy.id, True) for policy in applying if policy.effect == "permit")
 
     def authorize(self, request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
         """Permit a call, or refuse it with the reason."""

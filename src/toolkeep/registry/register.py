@@ -8,7 +8,7 @@ away the user's other tools.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -50,6 +50,12 @@ class Skipped(msgspec.Struct, frozen=True):
     error: ToolkeepError
 
 
+NOTICE: Final = (
+    "Tools of this project are missing: its configuration waits to be accepted. "
+    "Ask the user to run `toolkeep accept` in the project, and to restart this server."
+)
+
+
 class StartUp(msgspec.Struct, frozen=True):
     """The result of loading the providers."""
 
@@ -58,8 +64,18 @@ class StartUp(msgspec.Struct, frozen=True):
     elapsed_ms: float = 0.0
     held_back: tuple[str, ...] = ()
     """Configuration files that have no effect until a person accepts them."""
+    why_held_back: tuple[str, ...] = ()
+    """The reason of each, for the operator."""
     unmatched: tuple[tuple[str, str], ...] = ()
     """What the configuration disables although no tool has that name, with its position."""
+
+    @property
+    def notice(self) -> str:
+        """What agents are told while a configuration waits to be accepted.
+
+        It repeats no name: whoever wrote the project chose those, and a model would read them.
+        """
+        return NOTICE if self.held_back else ""
 
 
 class Registrar:
