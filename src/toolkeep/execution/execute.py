@@ -35,10 +35,11 @@ from toolkeep.execution.contact_events import ContactEvents
 from toolkeep.execution.diagnosis import denied, exceeded, sanitized, unexpected
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Held, ProgramFailed, Runner, RunRefused
-from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
+from toolkeep.host.log_lines import log_error_with_text
+from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS, NAMED_CHARS
 from toolkeep.sandbox.guest.exception_report import report
 from toolkeep.sandbox.tool_exception import ToolException
-from toolkeep.text.display import truncated_lines
+from toolkeep.text.display import excerpt, truncated_lines
 
 if TYPE_CHECKING:
     from toolkeep.network.egress_proxy import Contact
@@ -204,7 +205,9 @@ class Executor:
             return refusal
         diagnosis = sanitized(call, failed.diagnosis, run.secrets.values())
         fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
-        log.error("a tool failed", extra={**fields, **structs.asdict(diagnosis)})
+        ids = f"call {call.request.id}, correlation id {excerpt(call.request.correlation_id, NAMED_CHARS)}"
+        text = f"Tool '{call.tool.name}', {ids}\n{diagnosis}"
+        log_error_with_text(log, "a tool failed", text, {**fields, **structs.asdict(diagnosis)})
         if len(self.diagnoses) >= _DIAGNOSES:
             self.diagnoses.pop(next(iter(self.diagnoses)), None)
         self.diagnoses[call.request.id] = diagnosis
