@@ -38,6 +38,8 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     warnings: tuple[Problem, ...] = ()
     """Authoring rules that an imported definition violates."""
     definition_hash: str = ""
+    code_hash: str = ""
+    """Hash of its code, if that comes from a file of tools: such a file can be reloaded."""
     provider: str = "code"
     """The provider that registered it; a name belongs to its first provider (no shadowing)."""
     is_built_in: bool = False
@@ -82,6 +84,11 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     def output(self) -> "CompiledSchema | None":
         """The compiled output schema, if any."""
         return self.schemas.output
+
+    @property
+    def run_key(self) -> str:
+        """Definition and code: what results and failures of earlier calls are about."""
+        return self.definition_hash + self.code_hash
 
     @property
     def is_enabled(self) -> bool:

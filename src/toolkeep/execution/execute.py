@@ -107,7 +107,7 @@ class Executor:
             code, why = unrunnable_reason(tool)
             message = f"Tool '{tool.name}' {why}"
             return refuse(request, code, message, "Do without it, or ask the operator.")
-        return self._breaker.check(request, tool.definition_hash)
+        return self._breaker.check(request, tool.run_key)
 
     def _runner(self, tool: RegisteredTool) -> Runner | None:
         for runner in self._runners:
@@ -129,7 +129,7 @@ class Executor:
                 call.request, Code.NOT_RUNNABLE, "The tool cannot be run", "Tell the operator."
             )
         # Again, although `objection` checked: the circuit may have opened while the call waited for approval.
-        if (refusal := self._breaker.begin(call.request, call.tool.definition_hash)) is not None:
+        if (refusal := self._breaker.begin(call.request, call.tool.run_key)) is not None:
             return refusal
         began = time.perf_counter_ns()
         outcome = await self._run(runner, call, slot, secrets)
@@ -138,9 +138,9 @@ class Executor:
         if type(outcome) is Refusal:
             return outcome
         if isinstance(outcome, _Failure):
-            self._breaker.note(call.tool.definition_hash, is_failure=True)
+            self._breaker.note(call.tool.run_key, is_failure=True)
             return outcome.refusal
-        self._breaker.note(call.tool.definition_hash, is_failure=False)
+        self._breaker.note(call.tool.run_key, is_failure=False)
         return RawOutput(
             call=call,
             value=outcome[0],

@@ -33,6 +33,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = "code"
     is_built_in: bool = False
     is_custom: bool = False
+    code_hash: str = ""
+    """Hash of its code, where a file of tools brings it."""
     held_back: str = ""
     """Why it is quarantined, if it is."""
     suspicion: str = ""
@@ -82,6 +84,7 @@ def admit(
         runner=runner,
         warnings=(*circumstances.warnings, *warnings),
         definition_hash=definition.hash,
+        code_hash=circumstances.code_hash,
         provider=circumstances.provider,
         is_built_in=circumstances.is_built_in,
         is_custom=circumstances.is_custom,

@@ -105,28 +105,37 @@ class ToolRegistry:
         return held
 
     def exchange(
-        self, name: str, tools: Sequence[RegisteredTool], *, provider: str, is_trial: bool = False
+        self,
+        names: Sequence[str],
+        tools: Sequence[RegisteredTool],
+        *,
+        provider: str,
+        is_trial: bool = False,
     ) -> None:
-        """Atomically replace all versions that a provider has under a name; no versions remove the tool."""
+        """Atomically replace all versions that a provider has under some names; a name without a tool is
+        removed."""
         with self._lock:
-            before = self.snapshot.versions(name)
             draft = Draft(self.snapshot, self._tier)
-            if before and before[0].provider == provider:
-                draft.remove(fold(before[0].name))
+            before: dict[str, RegisteredTool] = {}
+            known: set[str] = set()
+            for name in names:
+                family = self.snapshot.versions(name)
+                known.update(tool.run_key for tool in family)
+                if family and family[0].provider == provider and fold(family[0].name) not in before:
+                    before[fold(family[0].name)] = family[0]
+                    draft.remove(fold(family[0].name))
             settled = self._settled(tools, is_whole=False)
             held = [draft.add(tool) for tool in settled]
             if is_trial:
                 return
             self.snapshot = draft.finish()
-        known = {tool.definition_hash for tool in before}
         new = [
-            (tool, holder)
-            for tool, holder in zip(settled, held, strict=True)
-            if tool.definition_hash not in known
+            (tool, holder) for tool, holder in zip(settled, held, strict=True) if tool.run_key not in known
         ]
         self._tell_registered([tool for tool, _ in new], [holder for _, holder in new])
-        if before and not tools:
-            self._bus.tell(ToolUnregistered(tool_name=before[0].name, version=""))
+        for key, removed in before.items():
+            if all(fold(tool.name) != key for tool in tools):
+                self._bus.tell(ToolUnregistered(tool_name=removed.name, version=""))
 
     def add_each(
         self, tools: Sequence[RegisteredTool], *, is_whole: bool = False
