@@ -1,6 +1,6 @@
 """Imports `cedarpy` without `cedarpy.pst`, its typed syntax trees, which nothing here uses.
 
-They took 24 of the 27 ms of the import, an eighth of the first call of a process. Code that imports
+They took 24 of the 27 ms of the import. Code that imports
 `cedarpy.pst` later gets the real module.
 """
 

@@ -69,8 +69,8 @@ def admit(
     (problems if is_refused else warnings).extend(_unknown_permissions(definition, permissions))
     compile_both = partial(_compile, definition, limits, formats or {}, shows_values=shows_values)
     schemas = ToolSchemas(definition.name, compile_both)
-    # The schemas of built-in tools are constants, which the default limits admit (a test checks). Compiling
-    # them took a quarter of the time of a process that only lists its tools.
+    # The schemas of built-in tools are constants, which the default limits admit (a test checks). A process
+    # that only lists its tools needs neither them nor the engine.
     if not (circumstances.is_built_in and limits == DEFAULT_LIMITS):
         problems += schemas.problems
         warnings += schemas.warnings

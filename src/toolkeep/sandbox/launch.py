@@ -141,8 +141,8 @@ def _launched() -> "tuple[subprocess.Popen[bytes], socket.socket]":
 
 
 class EarlyStart:
-    """The trial and the zygote of a first call, started while its pipeline is imported: on two processors
-    these take no time then, a third of the call."""
+    """The trial and the zygote of a first call, started while its pipeline is imported: either takes as much
+    processor time as the imports."""
 
     def __init__(self, level: Isolation, *, has_processes: bool) -> None:
         """Raises `SandboxBroken` or `SandboxExhausted`, as the call itself will."""
