@@ -569,15 +569,13 @@ def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value if reply.pieces is None else joined(call, reply.pieces)
     limits = _limits(call.tool)
-    # At standard a worker sees the machine as its user does, and nothing is granted.
-    is_granted = level_of(call.tool) is not Isolation.STANDARD
     if reply.ending is Ending.FAILED and not is_command(call.tool):
         raise ToolFailed(reply.text)
     if reply.ending is Ending.FAILED:
-        said = program_diagnosis(call, reply.text, limits, is_granted=is_granted)
+        said = program_diagnosis(call, reply.text, limits, level_of(call.tool))
         raise ProgramFailed(reply.text, said)
     if reply.exception is not None:
-        raise raised(call, reply.exception, limits, is_granted=is_granted)
+        raise raised(call, reply.exception, limits, level_of(call.tool))
     if reply.ending is Ending.OUT_OF_MEMORY:
         raise exceeded(call, Denied.MEMORY, in_mebibytes(limits.memory_bytes))
     if reply.ending is Ending.TOO_BIG:
@@ -585,6 +583,11 @@ def _value(call: RecordedCall, reply: Reply) -> Any:
     code, what = _ENDINGS[reply.ending]
     if reply.why is not None:
         what = f"{what}: {_REASONS[reply.why]}"
+    # Libraries in C exit or crash where Python would raise MemoryError.
+    remedy = (
+        f"{in_mebibytes(limits.memory_bytes)} of memory may be too little: raise resource_bounds.max_memory"
+    )
+    remedy = remedy if reply.ending is Ending.DIED else ""
     # The tool's own text, which may quote anything: for the operator alone.
-    diagnosis = Diagnosis(detail="\n".join(filter(None, (what, reply.text))))
+    diagnosis = Diagnosis(remedy=remedy, detail="\n".join(filter(None, (what, reply.text))))
     raise RunRefused(code, f"Tool '{call.tool.name}' {what}", diagnosis=diagnosis)
