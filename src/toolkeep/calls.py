@@ -24,16 +24,15 @@ from toolkeep.text.refusal_text import refusal_text
 
 if TYPE_CHECKING:
     from toolkeep.validation.compile import CompiledSchema
+    from toolkeep.validation.tool_schemas import ToolSchemas
 
 
 class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     """An admitted definition with its compiled schemas, its runner and its state."""
 
     definition: ToolDefinition
-    arguments: "CompiledSchema"
-    """The compiled schema of its parameters."""
-    output: "CompiledSchema | None" = None
-    """The compiled output schema, if any."""
+    schemas: "ToolSchemas"
+    """Its compiled schemas."""
     runner: Any = None
     """The function or instance that the host registered, or a description of what runs it."""
     warnings: tuple[Problem, ...] = ()
@@ -75,6 +74,16 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
         msgspec.structs.force_setattr(self, "version", self.definition.version)
         msgspec.structs.force_setattr(self, "danger", self.definition.danger_level)
         msgspec.structs.force_setattr(self, "is_undeclared", self.definition.is_undeclared)
+
+    @property
+    def arguments(self) -> "CompiledSchema":
+        """The compiled schema of its parameters."""
+        return self.schemas.arguments
+
+    @property
+    def output(self) -> "CompiledSchema | None":
+        """The compiled output schema, if any."""
+        return self.schemas.output
 
     @property
     def run_key(self) -> str:
@@ -343,6 +352,8 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The policy decision, if policy refused."""
     denied_by: str = ""
     """The person who denied it, if one did."""
+    waited: "Waited | None" = None
+    """The approval request that it ended with, if a person was asked."""
     diagnosis: Diagnosis | None = None
     """Why the tool failed, for the operator alone; neither `text` nor `to_dict` contain it."""
 
@@ -446,6 +457,10 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def __repr__(self) -> str:
         """Without the arguments: some may be secret."""
         return f"<call {self.id} of {self.tool!r} by {self.agent!r}>"
+
+
+DEFAULT_POLICY: Final = "toolkeep.call"
+"""The policy of a keep without policies of its own (`policy/active_policies.py`)."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -581,11 +596,22 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         return {"approver": self.approver, "way": self.way, "id": self.id}
 
 
+class Waited(msgspec.Struct, frozen=True, kw_only=True):
+    """The approval request that a call waited for."""
+
+    id: str
+    asked_at: float
+    """POSIX time."""
+    waited_ms: int
+
+
 class ApprovedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A permitted call that was approved or needs no approval."""
 
     permitted: PermittedCall
     approval: Approval | None = None
+    waited: Waited | None = None
+    """None if nobody was asked for this call."""
 
 
 class RecordedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
