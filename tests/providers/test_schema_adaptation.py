@@ -261,6 +261,6 @@ def test_every_export_is_2020_12_and_forbids_no_valid_call(provider: str) -> Non
         jsonschema_rs.meta.validate({**made, "$schema": "https://json-schema.org/draft/2020-12/schema"})
         judge = jsonschema_rs.Draft202012Validator(made)
         judge.validate({"pair": [1.5, "a"], "headers": headers})
-        assert "not" not in made["properties"]["pair"].get("items", ())
+        assert made["properties"]["pair"].get("items") != {"not": {}}
         if "prefixItems" in made["properties"]["pair"]:
             assert not judge.is_valid({"pair": [1.5, "a", 2]})
