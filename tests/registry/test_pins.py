@@ -77,7 +77,7 @@ def test_a_changed_import_is_quarantined(*, is_new_process: bool) -> None:
         registry = ToolRegistry(state=state)
     registry.add(admit(REWORDED))
     assert standing(registry) == ("1.0.0", ToolState.QUARANTINED, CHANGED)
-    assert (registry.all(enabled=True), registry.snapshot.answering) == ([], {})
+    assert (registry.all(enabled=True), [*registry.snapshot.answering]) == ([], [])
     assert [held.name for held in registry.all(enabled=False)] == ["read_file"]
     (pin,) = state.pins()
     assert (pin.definition_hash, pin.pending_hash, pin.pending) == (

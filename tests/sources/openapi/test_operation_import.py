@@ -392,7 +392,8 @@ def test_instructions_to_the_model_are_found_in_documents_too() -> None:
 
 
 def test_an_optional_body_of_a_get_and_a_fragment_of_a_path_are_not_sent() -> None:
-    body = {"content": {"application/x-www-form-urlencoded": {"schema": {"properties": {}}}}}
+    form: dict[str, Any] = {"schema": {"properties": {}}}
+    body = {"content": {"application/x-www-form-urlencoded": form}}
     made = one(described({"/a#copy": {"get": operation(requestBody=body)}}))
     assert made.offer is not None
     assert (made.offer.runner.target["url"], "body" in made.offer.runner.target) == (f"{URL}/a", False)
