@@ -368,7 +368,7 @@ GIT_COMMIT: Final = _defined(
         },
         files={
             "type": "array",
-            "description": "The files to commit, relative to the top of the repository; by default, those staged.",
+            "description": "The files to commit, from the top of the repository; by default, those staged.",
             "items": {"type": "string", "minLength": 1, "maxLength": 4096},
             "maxItems": 1000,
         },
