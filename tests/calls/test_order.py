@@ -31,7 +31,7 @@ SOURCE = Path(inspect.getfile(toolkeep)).parent
 
 ORDER = [
     "admit",
-    "resolve_or_refuse",
+    "resolve_name",
     "validate",
     "authorize",
     "claim",
@@ -45,7 +45,7 @@ ORDER = [
     "outcome",
 ]
 
-DOORS = ("resolve_or_refuse", "validate", "claim", "check_output", "normalize")
+DOORS = ("resolve_name", "validate", "claim", "check_output", "normalize")
 """The stages that the pipeline imported as functions."""
 
 
@@ -118,12 +118,12 @@ def test_a_call_passes_every_stage_in_order(monkeypatch: pytest.MonkeyPatch) -> 
 
 AFTER_A_YES = [
     "admit",
-    "resolve_or_refuse",
+    "resolve_name",
     "validate",
     "authorize",
     "claim",
     "ask",
-    "resolve_or_refuse",
+    "resolve_name",
     "authorize_again",
     "unchanged",
     "authorize",

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,28 @@ def test_init_says_in_one_line_what_is_missing_and_its_cure(is_filtered: bool, t
     (line,) = notices(done.stderr)
     assert (FILTERED if is_filtered else LIMITED) in line
     assert done.returncode == 0
+
+
+@pytest.mark.spec("SBX-1")
+@pytest.mark.parametrize("words", [("mcp",), ("serve", "--port", "0")])
+def test_servers_say_it_while_they_run(words: tuple[str, ...], tmp_path: Path) -> None:
+    command = [sys.executable, POORER, "user-namespaces", sys.executable, "-m", "toolkeep", *words]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        alarm = threading.Timer(30, server.kill)
+        alarm.start()
+        try:
+            assert server.stderr is not None
+            assert any(LIMITED in line for line in server.stderr)
+        finally:
+            alarm.cancel()
+            server.kill()
 
 
 def test_where_tools_can_be_confined_nothing_is_said(tmp_path: Path) -> None:

@@ -271,6 +271,26 @@ def test_the_policies_of_a_project_are_checked_before_anybody_accepted_them() ->
     assert shown("call", "agent_hello_world", '{"name": "Ada"}', has=has).startswith("exit 1")
 
 
+def test_tools_of_an_upstream_that_nobody_accepted_can_be_named() -> None:
+    config = "policies: [policies/main.cedar]\nupstreams: {shop: {openapi: shop.json, url: https://api.example.org}}\n"
+    operation = {
+        "operationId": "list_books",
+        "summary": "List books.",
+        "responses": {"200": {"description": "OK"}},
+    }
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "Shop", "version": "1"},
+        "paths": {"/books": {"get": operation}},
+    }
+    forbidden = (
+        '\n@id("no-books")\nforbid (principal, action == Action::"call", resource == Tool::"list_books");\n'
+    )
+    has = in_project(files(ALL + forbidden, "- tool: list_books\n  deny: true\n", config=config))
+    has[".agent/shop.json"] = json.dumps(document)
+    assert "✓ 2 policies, 1 example: no problems" in shown("policy", "check", has=has)
+
+
 def test_a_tool_that_is_switched_off_still_exists() -> None:
     policies = ALL + '@id("x") forbid (principal, action, resource == Tool::"agent_hello_world");'
     before = (("disable", "agent_hello_world"),)

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from toolkeep.cli.main import cli
 from toolkeep.keep.open import open_state
+from toolkeep.server.asgi_app import KeepApp
 from toolkeep.storage.running_servers import running_servers
 
 
@@ -32,3 +34,23 @@ def test_it_works_in_the_project_and_says_where_it_serves_in_one_line_of_json(
     said = json.loads(*done.stdout.splitlines())
     assert (list(said), listed) == (["address"], [[said["address"]]])
     assert not list(Path.home().rglob("servers/*"))
+
+
+def test_without_the_extra_it_serves_the_page_and_no_metrics(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    served: list[bool] = []
+
+    def serve(app: KeepApp, *given: Any) -> None:
+        served.append(app.service.metrics is not None)
+        given[-1]()
+
+    monkeypatch.setattr("toolkeep.server.run_server.serve", serve)
+    command = ["serve", "--port", "0", "--project", str(tmp_path)]
+    CliRunner().invoke(cli, command, catch_exceptions=False)
+    monkeypatch.setattr("toolkeep.cli.serve.find_spec", lambda _: None)
+    done = CliRunner().invoke(cli, command, catch_exceptions=False)
+    assert (done.exit_code, served) == (0, [True, False])
+    assert done.stderr.index("sign in to the page") < done.stderr.index("There is no token")
+    asked = CliRunner().invoke(cli, [*command, "--metrics"])
+    assert (asked.exit_code, "pip install 'toolkeep[server]'" in asked.stderr) == (2, True)

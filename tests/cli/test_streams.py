@@ -125,7 +125,7 @@ def test_a_project_whose_path_is_not_utf_8_is_listed_and_accepted(tmp_path: Path
     config.parent.mkdir(parents=True)
     config.write_text("permissions: [mail]\n")
     status, _, said = run(["list"], project)
-    assert (status, "is not in effect until you accept it" in said) == (0, True)
+    assert (status, "is in effect until you accept it" in said) == (0, True)
     status, shown, _ = run(["accept", "--json"], project)
     assert status == 1
     assert run(["accept", "--hash", json.loads(shown)["hash"]], project)[0] == 0

@@ -244,7 +244,7 @@ def test_tools_of_an_unaccepted_file_are_listed_and_held_back(tmp_path: Path) ->
     path = configure(tmp_path, EVERYTHING)
     keep = open_keep(project=tmp_path)
     states = {tool.name: (tool.state, tool.why) for tool in keep.tools() if tool.is_custom}
-    held = (ToolState.QUARANTINED, f"{path} is not accepted yet")
+    held = (ToolState.QUARANTINED, f"{path} is not accepted yet: it would run, grant or loosen something")
     assert states == {"runs": held, "stays": held}
     assert [(skip.tool, skip.error.code) for skip in keep.start_up.skipped] == [
         ("BAD", Code.DEFINITION_INVALID)
@@ -441,7 +441,7 @@ def test_changed_code_withdraws_the_acceptance_and_is_named(name: str, tmp_path:
     (tmp_path / name).write_text("HELLO = greet = print\n")
     held = open_keep(project=tmp_path).get("greet")
     assert held.state is ToolState.QUARANTINED
-    assert held.why.endswith(f"is not accepted yet; since it was, {name} changed")
+    assert held.why.startswith(f"{name} changed since you accepted ")
 
 
 def test_code_that_the_accepted_one_does_not_import_may_change(tmp_path: Path) -> None:

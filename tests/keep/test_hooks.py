@@ -88,7 +88,8 @@ def _exit(*_: Any) -> Any:
 
 
 async def _never(*_: Any) -> Any:
-    await asyncio.sleep(60)
+    await asyncio.sleep(5)
+    return {"text": "too late"}
 
 
 async def _refuse(*_: Any) -> Any:
@@ -117,7 +118,7 @@ def test_a_blocking_hook_passes_its_deadline_too() -> None:
     release = threading.Event()
 
     def block(call: HookCall) -> dict[str, Any]:
-        release.wait(60)
+        release.wait(5)
         return call.arguments
 
     try:

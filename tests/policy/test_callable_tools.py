@@ -108,6 +108,7 @@ def test_what_is_left_out_is_refused_whatever_the_arguments() -> None:
 
 
 ALL = '@id("all") permit (principal, action == Action::"call", resource);'
+FORBID = '@id("no") forbid (principal, action == Action::"call", resource)'
 POLICIES = {
     "none": ("", True),
     "a permit": (ALL, True),
@@ -129,6 +130,18 @@ POLICIES = {
         + '@id("no") forbid (principal, action == Action::"call", resource) when {context.session == ""};',
         True,
     ),
+    "a forbid by a required argument": (
+        ALL + FORBID + ' when {context.arguments.path like "*draft*"};',
+        True,
+    ),
+    "a forbid unless a required argument": (
+        ALL + FORBID + ' unless {context.arguments.path like "*draft*"};',
+        True,
+    ),
+    "no permit, and a forbid by a required argument": (
+        FORBID + ' when {context.arguments.path like "*draft*"};',
+        False,
+    ),
     "a permit by the arguments": (
         '@id("x") permit (principal, action == Action::"call", resource) when {context.session == "s"};',
         True,
@@ -139,7 +152,8 @@ POLICIES = {
 @pytest.mark.parametrize(("policies", "expected"), POLICIES.values(), ids=POLICIES)
 def test_what_policies_forbid_whatever_the_arguments_is_not_listed(policies: str, expected: bool) -> None:
     with Keep() as keep:
-        keep.register(made(name="look", client_executed=True))
+        parameters = with_properties({"path": PATH}, additionalProperties=False, required=["path"])
+        keep.register(made(name="look", client_executed=True, parameters=parameters))
         for agent in ("ada", "eve"):
             keep.declare_agent(agent)
         if policies:

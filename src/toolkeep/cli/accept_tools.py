@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from toolkeep.cli.acceptance import confirm, difference_lines, finish
-from toolkeep.cli.options import say
+from toolkeep.cli.options import say, warn
 from toolkeep.cli.tools_files import find_named
 from toolkeep.config.tools_file import ToolsFile
 from toolkeep.errors import DefinitionInvalid, NotAccepted
-from toolkeep.keep.open import module_reader
+from toolkeep.keep.open import module_reader, read_configuration
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.text.display import visible
 
@@ -34,6 +34,9 @@ def accept_tools(name: str, root: Path, state: KeepState, given_hash: str | None
         raise NotAccepted(f"{visible(file.shown)} has changed since you reviewed it", hint="review it again")
     state.accept(file.key, file.seal, content)
     finish({"accepted": True, **data}, f"accepted {visible(file.shown)}", as_json)
+    for waiting in read_configuration(root, state).files:
+        if not waiting.counts and waiting.code.keys() & file.code.keys():
+            warn(f"{waiting.why_held_back}. It uses this code too; accept it as well: toolkeep accept")
 
 
 def _tools(file: ToolsFile, root: Path) -> dict[str, Any]:
@@ -42,7 +45,12 @@ def _tools(file: ToolsFile, root: Path) -> dict[str, Any]:
     if broken := [one for one in found if one.definition is None]:
         raise DefinitionInvalid(broken[0].reference, broken[0].problems)
     said = [one.definition or {} for one in found]
-    return {str(one.get("name")): {key: one[key] for key in _REVIEWED if key in one} for one in said}
+    return {str(one.get("name")): reviewed(one) for one in said}
+
+
+def reviewed(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """What a definition says that a person has to judge."""
+    return {key: definition[key] for key in _REVIEWED if key in definition}
 
 
 def _lines(file: ToolsFile, tools: Mapping[str, Any], before: str | None, content: str) -> Iterator[str]:
@@ -56,8 +64,13 @@ def _lines(file: ToolsFile, tools: Mapping[str, Any], before: str | None, conten
     yield from ("", "Its tools:")
     for name, said in tools.items():
         yield f"  - {visible(name)}"
-        yield from (f"      {key}: {_shown(value)}" for key, value in said.items())
+        yield from (f"      {line}" for line in reviewed_lines(said))
     yield ""
+
+
+def reviewed_lines(said: Mapping[str, Any]) -> Iterator[str]:
+    """The same, a line for each field."""
+    yield from (f"{key}: {_shown(value)}" for key, value in said.items())
 
 
 def _shown(value: Any) -> str:

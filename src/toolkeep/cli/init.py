@@ -53,7 +53,7 @@ def command(project: Path | None, *, as_json: bool) -> None:
     accepted = "They are accepted as written. Next: read the policies."
     say("", accepted if is_accepted else f"Next: read the policies and {until}")
     say("Then describe tools in config.yml, and see them with `toolkeep list`.")
-    say("`toolkeep new NAME` writes a tool in Python, which `toolkeep call NAME` calls.")
+    say("`toolkeep new NAME` writes a tool in Python, and says how to call it.")
     warn_if_unconfined()
 
 

@@ -160,7 +160,7 @@ def command(
 def inspect(texts: PolicyTexts, world: ProjectContext) -> Report:
     """Check parsed policies against the tools and agents of the project, then run their examples."""
     own = read_policies(texts.sources).policies
-    problems = check_policies(read_all(texts.sources), world.keep.tools(), world.grants)
+    problems = check_policies(read_all(texts.sources), world.tools(), world.grants)
     if not problems:
         problems = list(_failing(texts, world))
     notes = () if problems else tuple(_notes(own, world))
@@ -175,7 +175,7 @@ def _failing(texts: PolicyTexts, world: ProjectContext) -> Iterator[PolicyProble
 
 
 def _notes(policies: tuple[Policy, ...], world: ProjectContext) -> Iterator[PolicyProblem]:
-    tools = world.keep.tools()
+    tools = world.tools()
     for policy in policies:
         about = [tool for tool in tools if _admits(policy, tool.definition)]
         if not about:

@@ -5,10 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
-from toolkeep.cli.tool_selection import keep_with
+from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.events import Bus
 from toolkeep.keep.keep import KNOWN_AGENTS, Keep
-from toolkeep.keep.open import open_state, project_folder, read_configuration, read_proposed
+from toolkeep.keep.open import (
+    offered_by_project,
+    open_state,
+    project_folder,
+    read_configuration,
+    read_proposed,
+)
 from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_explain import Holder
@@ -22,13 +28,18 @@ class ProjectContext:
     """A project for policy evaluation; `is_accepted` treats its file as accepted. Nothing is run."""
 
     def __init__(
-        self, project: Path | None, definitions: Sequence[Path] = (), *, is_accepted: bool = False
+        self,
+        project: Path | None,
+        definitions: Sequence[Path] = (),
+        tools: Sequence[str] = (),
+        *,
+        is_accepted: bool = False,
     ) -> None:
         self.root = project_folder(project)
         self.state = open_state(self.root)
         read = read_proposed if is_accepted else read_configuration
         self.settings = read(self.root, self.state)
-        self.keep: Keep = keep_with(definitions, project)
+        self.keep: Keep = keep_with(definitions, project, tools=named_tools(tools, project))
         self.grants: dict[str, Grant] = {
             **dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT),
             **{
@@ -36,7 +47,20 @@ class ProjectContext:
                 for name, held in self.settings.agents.items()
             },
         }
+        self._offered = self._offered_by_upstreams() if is_accepted else ()
         self._refusals = RefusalHistory(bus=Bus())
+
+    def tools(self) -> list[RegisteredTool]:
+        """The tools of the keep, and those that it would import if the project's file were accepted."""
+        known = self.keep.tools()
+        names = {tool.name for tool in known}
+        return [*known, *(tool for tool in self._offered if tool.name not in names)]
+
+    def _offered_by_upstreams(self) -> tuple[RegisteredTool, ...]:
+        if all(file.counts for file in self.settings.files):
+            return ()
+        with offered_by_project(self.root).keep as keep:
+            return tuple(keep.tools())
 
     def holder(self, agent: str) -> Holder:
         """An agent and its grant."""
@@ -56,7 +80,7 @@ class ProjectContext:
             project=str(self.root),
             state_folder=self._state_folder,
             trusted=self.keep.trusted,
-            tools=self.keep.tools,
+            tools=self.tools,
             examples=examples,
             check=self.check,
         )

@@ -14,6 +14,9 @@ from toolkeep.cli.options import common, files, is_terminal, project, say, say_d
 from toolkeep.cli.tool_selection import keep_with, named_tools
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from toolkeep.cli.reload import ReloadedFiles
     from toolkeep.config.tools_file import ToolsFile
     from toolkeep.keep.keep import Keep
     from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
@@ -69,10 +72,14 @@ PORT = 8765
     help="Requests per second for each token; 0 is unlimited.",
 )
 @click.option(
-    "--metrics/--no-metrics", "has_metrics", default=True, show_default=True, help="Serve /metrics."
+    "--metrics/--no-metrics",
+    "metrics",
+    default=None,
+    help="Serve /metrics.  [default: if prometheus_client is installed]",
 )
 @click.option("--traces", "has_traces", is_flag=True, help="Trace calls with OpenTelemetry.")
 @click.option("--page/--no-page", "has_page", default=True, show_default=True, help="Serve the page.")
+@click.option("--reload", "reloads", is_flag=True, help="Follow changes of each FILE.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
 @files
 @project
@@ -88,9 +95,10 @@ def command(
     wait_s: float | None,
     grace_s: float,
     rate: float,
-    has_metrics: bool,
+    metrics: bool | None,
     has_traces: bool,
     has_page: bool,
+    reloads: bool,
     opens: bool,
     files: tuple[Path, ...],
     project: Path | None,
@@ -98,14 +106,20 @@ def command(
 ) -> None:
     """Serve the tools over HTTP: a page, an API with an OpenAPI document, MCP, health and metrics.
 
-    FILE is a Python file or module of @tool functions, which are served too.
+    FILE is a Python file or module of @tool functions, which are served too. With --reload a change of it
+    takes effect at once where nothing gets looser; the rest is shown, and waits for your y.
 
     With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
     """
-    _check_installed(has_metrics=has_metrics, has_traces=has_traces)
+    _check_installed({"prometheus_client": metrics or False, "opentelemetry": has_traces})
+    has_metrics = find_spec("prometheus_client") is not None if metrics is None else metrics
     import contextlib
 
+    if reloads:
+        from toolkeep.cli.reload import check_reload
+
+        check_reload(tools, as_json=as_json)
     from toolkeep.cli.isolation_notice import warn_soon
     from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
     from toolkeep.keep.open import open_state, open_tokens, project_folder
@@ -123,9 +137,15 @@ def command(
     state = open_state(root)
     folder = state.folder if state is not None else None
     codes = _codes(folder) if has_page else None
-    tokens = contextlib.closing(open_tokens(root))
-    # Relative paths in calls start from the project, wherever the server is started.
-    with sock, tokens as held, contextlib.chdir(root), _open(whole(files), named, root, wait_s) as keep:
+    whole_files = whole(files)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(sock)
+        held = stack.enter_context(contextlib.closing(open_tokens(root)))
+        # Relative paths in calls start from the project, wherever the server is started.
+        stack.enter_context(contextlib.chdir(root))
+        followed = stack.enter_context(_followed(named)) if reloads else None
+        copies = followed.copies if followed else named
+        keep = stack.enter_context(_open(whole_files, copies, root, wait_s))
         app = make_app(
             keep,
             held,
@@ -144,21 +164,24 @@ def command(
         public = base_url.rstrip("/") or address
 
         def say_begun() -> None:
-            _say_begun(address, has_token=bool(held.list()), as_json=as_json)
+            _say_begun(address, as_json=as_json)
             if codes is not None and not as_json:
                 _say_how_to_sign_in(public, codes)
+            if not held.list():
+                _say_how_to_make_token(has_page=codes is not None)
             if codes is not None and opens and folder is not None:
                 open_in_browser(sign_in_link(public, codes), folder)
 
-        with listed(folder if has_page else None, public):
-            serve(app, sock, limits, say_begun)
+        stack.enter_context(listed(folder if has_page else None, public))
+        if followed:
+            stack.enter_context(followed.followed(keep, root))
+        serve(app, sock, limits, say_begun)
 
 
-def _check_installed(*, has_metrics: bool, has_traces: bool) -> None:
-    needed = {"prometheus_client": has_metrics, "opentelemetry": has_traces}
-    if missing := [name for name, is_used in needed.items() if is_used and find_spec(name) is None]:
-        text = f"{missing[0]} is not installed. Install toolkeep[server], or serve with --no-metrics"
-        raise click.UsageError(f"{text} and without --traces.")
+def _check_installed(needed: dict[str, bool]) -> None:
+    for name, is_needed in needed.items():
+        if is_needed and find_spec(name) is None:
+            raise click.UsageError(f"{name} is not installed. Install it: pip install 'toolkeep[server]'")
 
 
 def _log_json() -> None:
@@ -181,23 +204,32 @@ def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wai
     return keep_with(files, root, tools=tools, approver=defer_to_inbox, approval_wait_s=wait_s)
 
 
+def _followed(named: "Sequence[ToolsFile]") -> "AbstractContextManager[ReloadedFiles]":
+    from toolkeep.cli.reload import reloaded_files
+
+    return reloaded_files(named)
+
+
 def _codes(folder: Path | None) -> "SignInCodes":
     from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
 
     return MemorySignInCodes() if folder is None else FileSignInCodes(folder)
 
 
-def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
-    """Print the address and how to sign in; tokens are printed by `toolkeep token make` only."""
+def _say_begun(address: str, *, as_json: bool) -> None:
     if as_json:
         say(json.dumps({"address": address}))
     else:
         say_done(f"serving at {address}", err=True)
-    if not has_token:
-        from toolkeep.cli.served_page import program_name
 
-        say("  There is no token yet. Create the first in another terminal:", err=True)
-        say(f"  {program_name()} token make me --scope admin --agent operator", err=True)
+
+def _say_how_to_make_token(*, has_page: bool) -> None:
+    """Tokens are printed by `toolkeep token make` only."""
+    from toolkeep.cli.served_page import program_name
+
+    other = " The page needs none." if has_page else ""
+    say(f"  There is no token for the API yet.{other} Create the first in another terminal:", err=True)
+    say(f"  {program_name()} token make me --scope admin --agent operator", err=True)
 
 
 def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:

@@ -52,9 +52,8 @@ def keep_with(
         warn(f"and {more} more tools were skipped")
     for name, place in keep.start_up.unmatched:
         warn(f"{visible(name)}: there is no such tool ({visible(place)})")
-    for held_back in keep.start_up.held_back:
-        text = f"{visible(held_back)} is not in effect until you accept it:"
-        warn(f"{text} it would run, grant or loosen something.", "  Review and accept it: toolkeep accept")
+    for why in keep.start_up.why_held_back:
+        warn(f"{why}.", "  Nothing of the configuration is in effect until you accept it: toolkeep accept")
     try:
         for path in files:
             _add_file(keep, path)

@@ -52,7 +52,6 @@ from toolkeep.limits import (
     DEFAULT_LIMITS,
     DEFINITION_FILE_BYTES,
     ERRORS,
-    LISTED_NAMES,
 )
 from toolkeep.policy.effective_grant import check_scopes
 from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS, Grant
@@ -148,7 +147,7 @@ class _File:
         else:
             why = f"{self._path} names policies that are not accepted yet; run `toolkeep accept`"
             merged = replace(self._before, policies_held_back=why) if policies else self._before
-            tools = self._tools(data, file.code, held_back=why_held_back(file, self._path))
+            tools = self._tools(data, file.code, held_back=file.why_held_back)
         return replace(merged, files=(*merged.files, file), tools=(*merged.tools, *tools))
 
     def _judged(
@@ -174,7 +173,8 @@ class _File:
         sealed = {"file": self._document.data, "effects": said, "code": code}
         seal = canonical_hash(sealed)
         counts = not self._is_project or not effects or is_accepted(real_path, seal)
-        before = None if counts else accepted_before(real_path)
+        text = None if counts else accepted_before(real_path)
+        before = json.loads(text) if text else None
         return ConfigFile(
             path=real_path,
             seal=seal,
@@ -183,7 +183,8 @@ class _File:
             counts=counts,
             code=code,
             content=canonical_bytes(sealed).decode() if self._is_project else "",
-            changed_code=changed_files(json.loads(before)["code"], code) if before else (),
+            changed_code=changed_files(before["code"], code) if before else (),
+            is_changed=before is not None and {**sealed, "code": None} != {**before, "code": None},
         )
 
     def _code(self) -> dict[str, str]:
@@ -371,12 +372,6 @@ def _tools_file_names(data: Any) -> list[str]:
     """The Python files and modules that `tools:` names."""
     listed = data.get("tools") if isinstance(data, dict) else None
     return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-
-
-def why_held_back(file: ConfigFile, path: str) -> str:
-    """Why the tools of a file are quarantined, with the changed code if that is the reason."""
-    changed = ", ".join(map(visible, file.changed_code[:LISTED_NAMES]))
-    return f"{path} is not accepted yet" + (f"; since it was, {changed} changed" if changed else "")
 
 
 def _with_policies(merged: Settings, files: "Sequence[PolicyFile]") -> Settings:

@@ -11,8 +11,9 @@ import msgspec
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
-from toolkeep.limits import DEFAULT_LIMITS, Limits
+from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES, Limits
 from toolkeep.policy.policy_settings import Example, PolicySource
+from toolkeep.text.display import visible
 
 if TYPE_CHECKING:
     from toolkeep.config.accepted_code import AcceptedCode
@@ -32,6 +33,16 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     place: "Place"
 
 
+class CodeCopy(msgspec.Struct, frozen=True):
+    """Code that is imported from a copy, so that its source can change meanwhile."""
+
+    sources: tuple[str, ...]
+    """The files and package folders of the source. No tool may write them: it would choose the next
+    version."""
+    variables: tuple[tuple[str, str], ...]
+    """Environment variables that tell a worker what the copied code is called."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The runner of a configured tool, named and not resolved yet."""
 
@@ -43,6 +54,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The project's files that it consists of, as accepted by a person."""
     places: tuple[str, ...] = ()
     """The files and package folders of Python code, where its source located them; empty: search by name."""
+    copy: CodeCopy | None = None
+    """What `places` are a copy of, if they are one."""
 
     def __repr__(self) -> str:
         """Without secrets."""
@@ -139,6 +152,18 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     """The sealed content, one fact for each line, to compare with what was accepted before."""
     changed_code: tuple[str, ...] = ()
     """Files whose content differs from what was accepted."""
+    is_changed: bool = False
+    """Whether it, or a policy or document that it names, differs from what was accepted."""
+
+    @property
+    def why_held_back(self) -> str:
+        """Why nothing of it is in effect, for the operator."""
+        path = visible(self.path)
+        if self.is_changed:
+            return f"{path}, or a file that it names, changed since you accepted it"
+        if changed := ", ".join(map(visible, self.changed_code[:LISTED_NAMES])):
+            return f"{changed} changed since you accepted {path}"
+        return f"{path} is not accepted yet: it would run, grant or loosen something"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

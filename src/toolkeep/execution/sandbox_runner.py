@@ -474,9 +474,11 @@ def _environment(
     tool: RegisteredTool, reference: str, packages: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """Variables of a worker; Python code that may start processes can spawn some that import as it does."""
+    copy = None if is_live(tool.runner) else getattr(tool.runner, "copy", None)
+    variables = (*DEFAULT_ENVIRONMENT, *(copy.variables if copy is not None else ()))
     if not _is_python(tool) or not _has_processes(tool):
-        return DEFAULT_ENVIRONMENT
-    return (*DEFAULT_ENVIRONMENT, (IMPORTS_VARIABLE, json.dumps({"tool": reference, "packages": packages})))
+        return variables
+    return (*variables, (IMPORTS_VARIABLE, json.dumps({"tool": reference, "packages": packages})))
 
 
 def _places(tool: RegisteredTool) -> tuple[str, ...]:

@@ -417,14 +417,13 @@ def _config_providers(settings: Settings) -> Sequence[ToolProvider]:
 
 
 def tools_file_provider(
-    file: "ToolsFile", keep: Keep, root: Path, *, name: str, priority: int = 120
+    file: "ToolsFile", keep: Keep, reader: "ModuleReader", *, name: str, priority: int = 120
 ) -> ToolProvider:
     """The provider of the tools in a Python file, whose definitions a confined worker reads."""
     from toolkeep.sources.tools_file_source import ToolsFileProvider
 
-    read = module_reader(root).read
-    allows_definitions = keep.allows_definitions
-    return ToolsFileProvider(file, read, name=name, priority=priority, allows_definitions=allows_definitions)
+    may_define = keep.allows_definitions
+    return ToolsFileProvider(file, reader.read, name=name, priority=priority, allows_definitions=may_define)
 
 
 def _tools_file_providers(
@@ -433,16 +432,19 @@ def _tools_file_providers(
     """The providers of the Python files that the configuration names, and those that are not there."""
     found: list[ToolProvider] = []
     failed: list[ProviderFailed] = []
-    for index, said in enumerate(settings.tools_files):
-        from toolkeep.config.tools_file import find_configured
+    if not settings.tools_files:
+        return found, failed
+    from toolkeep.config.tools_file import find_configured
 
+    reader = module_reader(root)
+    for index, said in enumerate(settings.tools_files):
         try:
             file = find_configured(said)
         except FileUnreadable as error:
             failed.append(ProviderFailed(visible(said.name), f"cannot be read: {error.message}"))
             continue
         name, priority = (PROJECT if said.is_project else CONFIG), 120 + index
-        found.append(tools_file_provider(file, keep, root, name=name, priority=priority))
+        found.append(tools_file_provider(file, keep, reader, name=name, priority=priority))
     return found, failed
 
 

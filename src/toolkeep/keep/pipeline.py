@@ -61,7 +61,7 @@ from toolkeep.mcp_client.upstream_runner import McpRunner
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.policy_settings import PolicySettings
 from toolkeep.registry.registry import ToolRegistry
-from toolkeep.registry.resolve_tool import resolve_or_refuse
+from toolkeep.registry.resolve_tool import Suggestions, resolve_name
 from toolkeep.results.normalize import normalize, pending, refused
 from toolkeep.results.output_check import Normalizers, check_output, is_large
 from toolkeep.sandbox.trusted_paths import TrustedPaths
@@ -108,9 +108,13 @@ class Pipeline:
         before_call: Sequence[BeforeHook],
         after_call: Sequence[AfterHook],
         sign_ins: SignInStore | None,
+        suggest: Callable[[str], Suggestions],
         is_ending: Callable[[], bool],
     ) -> None:
-        """`is_ending` says whether the process is shutting down: a call cut short may have had an effect."""
+        """`suggest` gives what the refusal of an unknown name may tell an agent.
+
+        `is_ending` says whether the process is shutting down: a call cut short may have had an effect.
+        """
         self.record = record
         self.authorizer = authorizer
         self.asker = ApprovalGate(
@@ -155,6 +159,7 @@ class Pipeline:
         ]
         self.executor = Executor(runners, CircuitBreaker(limits), ResultCache(), contacts)
         self._registry = registry
+        self._suggest = suggest
         self._refusals = refusals
         self._bus = bus
         self._pending = PendingCalls()
@@ -323,7 +328,14 @@ class Pipeline:
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
         sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
-        return resolve_or_refuse(request, self._registry.snapshot, self._bus, sees)
+        return resolve_name(
+            request.tool,
+            self._registry.snapshot,
+            self._bus,
+            partial(self._suggest, request.agent),
+            correlation_id=request.correlation_id,
+            sees=sees,
+        )
 
     def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:
         """Check a call that waited for a person again, as if it came now (POL-4)."""

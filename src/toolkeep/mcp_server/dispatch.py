@@ -101,7 +101,7 @@ class McpServer:
         self.calling = ToolCallHandler(keep, finds_tools=find_tools)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
-        self._instructions = instructions
+        self._instructions = "\n".join(filter(None, (instructions, keep.start_up.notice)))
         self._info = {"name": "toolkeep", "title": "toolkeep", "version": _version()}
         self._encoded_info = msgspec.Raw(encode(self._info))
         self._tools = ToolList()

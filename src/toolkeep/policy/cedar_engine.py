@@ -231,6 +231,22 @@ class Engine:
             for one in prepared.call.policies
         ]
 
+    def without_context(self, agent: AgentEntity, tool: RegisteredTool) -> list[Finding]:
+        """Evaluate alone each matching policy that reads no context: its result holds for every call."""
+        request = _request(agent, tool.name, CALL, "{}")
+        findings = []
+        for policy in self.policies.applying(CALL, tool.definition):
+            if policy.context_reads or policy.context_looks:
+                continue
+            try:
+                verdict = self._evaluate(
+                    agent, self._prepare(tool), _part((policy,)), request, is_checked=False
+                )
+            except BaseException as error:  # noqa: BLE001 -- any failure is reported
+                verdict = _undecided(error)
+            findings.append(_finding(policy, verdict))
+        return findings
+
     def _evaluate_alone(
         self,
         agent: AgentEntity,
@@ -262,11 +278,18 @@ class Engine:
         return _cache(decisions, key, verdict)
 
     def _evaluate(
-        self, agent: AgentEntity, prepared: _PreparedTool, part: _MatchingPolicies, request: dict[str, Any]
+        self,
+        agent: AgentEntity,
+        prepared: _PreparedTool,
+        part: _MatchingPolicies,
+        request: dict[str, Any],
+        *,
+        is_checked: bool = True,
     ) -> Verdict:
-        """Run Cedar and read its diagnostics."""
+        """Run Cedar and read its diagnostics; `is_checked` compares the request with the schema."""
         entities = prepared.entities.with_added_json_str(_agent_json(agent), prepared.schema)
-        answer = cedarpy.is_authorized(request, part.handle, entities, prepared.schema)
+        schema = prepared.schema if is_checked else None
+        answer = cedarpy.is_authorized(request, part.handle, entities, schema)
         # Fail closed on any error: Cedar drops a policy that errors and decides by the rest, so a forbid that
         # compares a missing attribute would stop forbidding.
         errors = answer.diagnostics.errors

@@ -8,7 +8,7 @@ away the user's other tools.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -48,6 +48,12 @@ class Skipped(msgspec.Struct, frozen=True):
     error: ToolkeepError
 
 
+NOTICE: Final = (
+    "Tools of this project are missing: its configuration waits to be accepted. "
+    "Ask the user to run `toolkeep accept` in the project, and to restart this server."
+)
+
+
 class StartUp(msgspec.Struct, frozen=True):
     """The result of loading the providers."""
 
@@ -56,8 +62,18 @@ class StartUp(msgspec.Struct, frozen=True):
     elapsed_ms: float = 0.0
     held_back: tuple[str, ...] = ()
     """Configuration files that have no effect until a person accepts them."""
+    why_held_back: tuple[str, ...] = ()
+    """The reason of each, for the operator."""
     unmatched: tuple[tuple[str, str], ...] = ()
     """What the configuration disables although no tool has that name, with its position."""
+
+    @property
+    def notice(self) -> str:
+        """What agents are told while a configuration waits to be accepted.
+
+        It repeats no name: whoever wrote the project chose those, and a model would read them.
+        """
+        return NOTICE if self.held_back else ""
 
 
 class Registrar:
@@ -171,6 +187,10 @@ class Registrar:
                 held_by = "a tool of yours that was skipped"
                 raise DuplicateTool(name, held_by=held_by, hint="give it another name")
 
+    def skip(self, provider: str, name: str, error: ToolkeepError) -> Skipped:
+        """Note and publish that a tool was skipped."""
+        return self._skip(provider, name, error)
+
     def _skip(self, provider: str, name: str, error: ToolkeepError, aliases: Iterable[str] = ()) -> Skipped:
         if provider != PROJECT:
             self._missed.update(map(fold, (name, *aliases)))
@@ -193,6 +213,7 @@ class Registrar:
             provider=provider,
             is_built_in=provider == CORE,
             is_custom=bool(offer and offer.is_custom),
+            code_hash=offer.code_hash if offer else "",
             held_back=offer.held_back if offer else "",
             suspicion=_suspicion(definition, offer),
             problems=isolation_problems(given, definition, runner, self._services),

@@ -1,9 +1,10 @@
 """Resolve a tool name, or refuse: unknown (VAL-8), disabled or quarantined."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from toolkeep.calls import Refusal, RegisteredTool, ToolCall, Violation
+from toolkeep.calls import Refusal, RegisteredTool, Violation
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import Code
 from toolkeep.events import Bus, ToolUnanswered
@@ -16,8 +17,23 @@ Sees = Callable[[RegisteredTool], bool]
 """Whether the caller may see a tool."""
 
 
+class Suggestions(NamedTuple):
+    """What the refusal of an unknown name may say."""
+
+    tools: Iterable[RegisteredTool]
+    """Those that the caller could call."""
+    notice: str = ""
+    """Why a tool may be missing."""
+
+
 def resolve_name(
-    name: str, snapshot: Snapshot, bus: Bus, correlation_id: str = "", sees: Sees | None = None
+    name: str,
+    snapshot: Snapshot,
+    bus: Bus,
+    suggest: Callable[[], Suggestions],
+    *,
+    correlation_id: str = "",
+    sees: Sees | None = None,
 ) -> RegisteredTool | Refusal:
     """The tool of a name, or the refusal; publishes an event.
 
@@ -37,7 +53,7 @@ def resolve_name(
         visible = {
             n: tool.definition.aliases for n, tool in snapshot.answering.items() if sees is None or sees(tool)
         }
-        refusal = unknown_tool(name, visible, correlation_id=correlation_id)
+        refusal = unknown_tool(name, visible, suggestions=suggest(), correlation_id=correlation_id)
     unanswered = ToolUnanswered(
         tool_name=found.name if found else "unknown",
         error_code=refusal.code.value,
@@ -47,25 +63,25 @@ def resolve_name(
     return refusal
 
 
-def resolve_or_refuse(
-    request: ToolCall, snapshot: Snapshot, bus: Bus, sees: Sees | None = None
-) -> RegisteredTool | Refusal:
-    """The same for a call."""
-    return resolve_name(request.tool, snapshot, bus, request.correlation_id, sees)
-
-
-def unknown_tool(name: str, visible: Mapping[str, Sequence[str]], *, correlation_id: str = "") -> Refusal:
+def unknown_tool(
+    name: str,
+    visible: Mapping[str, Sequence[str]],
+    *,
+    suggestions: "Suggestions | None" = None,
+    correlation_id: str = "",
+) -> Refusal:
     """The refusal of an unknown name: the nearest names, the count, and "did you mean".
 
     `visible` has the aliases of the tools that the agent may see, by their names; no others are named.
     """
-    names = list(visible)
+    names = [tool.name for tool in suggestions.tools] if suggestions else list(visible)
     near = nearest_names(name, names, LISTED_NAMES)
     meant = nearest_by_alias(name, visible)
     shown = echo_name(name)
     count = "the only tool" if len(names) == 1 else f"one of {len(names)} tools"
     expected = f"{count}: {listing(near, len(names), LISTED_NAMES)}" if names else "no tool is registered"
     suggestion = f"Did you mean '{meant}'?" if meant else "Use one of the tools that are listed."
+    suggestion = f"{suggestion} {suggestions.notice}".rstrip() if suggestions else suggestion
     error = Violation("", Code.UNKNOWN_TOOL, f"Unknown tool '{shown}'", expected, None, suggestion)
     return Refusal(tool=shown, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))
 

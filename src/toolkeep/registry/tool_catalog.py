@@ -106,6 +106,7 @@ class ToolCatalog:
             (*self.start_up.skipped, *loaded.skipped),
             self.start_up.elapsed_ms + loaded.elapsed_ms,
             self.start_up.held_back,
+            self.start_up.why_held_back,
             loaded.unmatched,
         )
         return loaded
@@ -115,8 +116,11 @@ class ToolCatalog:
         for file in files:
             told = ProjectNotAccepted(path=file.path, file_hash=file.seal, effect_count=len(file.effects))
             self._bus.tell(told)
-        paths = tuple(file.path for file in files)
-        self.start_up = msgspec.structs.replace(self.start_up, held_back=paths)
+        self.start_up = msgspec.structs.replace(
+            self.start_up,
+            held_back=tuple(file.path for file in files),
+            why_held_back=tuple(file.why_held_back for file in files),
+        )
 
     @property
     def tier(self) -> Tier:

@@ -38,6 +38,8 @@ DEFAULT_ENVIRONMENT: Final = (
     ("TMPDIR", SCRATCH),
 )
 
+COPY_VARIABLE: Final = "_TOOLKEEP_COPY"
+"""Names the folder of a copy of code and that of its source, as JSON, to a worker that imports the copy."""
 IMPORTS_VARIABLE: Final = "_TOOLKEEP_IMPORTS"
 """Variable that tells processes spawned by `multiprocessing` in a worker where its modules are."""
 

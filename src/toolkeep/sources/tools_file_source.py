@@ -12,12 +12,12 @@ from toolkeep.config.accepted_code import AcceptedCode
 from toolkeep.config.settings import Run
 from toolkeep.config.tools_file import ToolsFile
 from toolkeep.errors import DefinitionInvalid, FeatureClosed, FileUnreadable, ToolkeepError
-from toolkeep.execution.module_reader import FoundTool
+from toolkeep.execution.module_reader import FoundTool, Variables
 from toolkeep.registry.coerce import Offer
 from toolkeep.text.display import visible
 
-Read = Callable[[str, str, tuple[str, ...]], Sequence[FoundTool]]
-"""Reads a module, given its shown name, what to import and where its code lies."""
+Read = Callable[[str, str, tuple[str, ...], Variables], Sequence[FoundTool]]
+"""Reads a module, given its shown name, what to import, where its code lies and variables of the worker."""
 
 
 class ToolsFileProvider:
@@ -37,7 +37,7 @@ class ToolsFileProvider:
         file = self._file
         code = file.accepted_code()
         self._check_unchanged(code, "since it was accepted")
-        found = self._read(file.shown, file.place, file.places)
+        found = self._read(file.shown, file.place, file.places, file.copy.variables if file.copy else ())
         # After reading: calls check the same hashes, so that definitions and code belong together.
         self._check_unchanged(code, "while it was read")
         return [self._offer(one, code) for one in found]
@@ -59,9 +59,14 @@ class ToolsFileProvider:
             tool=refused or _confined(definition or {}),
             name=found.reference if refused else "",
             runner=Run(
-                kind="python", target=f"{place}:{found.reference}", code=code, places=self._file.places
+                kind="python",
+                target=f"{place}:{found.reference}",
+                code=code,
+                places=self._file.places,
+                copy=self._file.copy,
             ),
             is_custom=True,
+            code_hash=self._file.seal,
             locate=lambda _: shown,
         )
 
