@@ -649,7 +649,7 @@ def test_state_inside_the_project_is_refused(
     monkeypatch.setenv(name, str(folder))
     with pytest.raises(StateUnusable) as raised:
         open_keep(project=project)
-    assert raised.value.message.endswith("lies inside the project, which could then accept itself")
+    assert raised.value.message.endswith("is inside the project, which could then accept itself")
 
 
 def test_state_that_a_clone_brings_along_is_ignored(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_the_nearest_configuration_is_the_projects_once_a_person_accepted_it(
     with pytest.raises(NotAccepted) as raised:
         open_keep()
     assert raised.value.message == (
-        f"{inner}/.agent/config.yml lies inside the project of {tmp_path}/.agent/config.yml, but is not accepted "
+        f"{inner}/.agent/config.yml is inside the project of {tmp_path}/.agent/config.yml, but is not accepted "
         "as a project of its own"
     )
     assert raised.value.hint == (

@@ -27,7 +27,7 @@ def test_every_field_of_a_question_is_on_the_page() -> None:
 @pytest.mark.spec("DOC-1")
 def test_every_field_of_an_answer_that_an_approver_gives_is_on_the_page() -> None:
     by_the_store = {"given_at"}
-    assert first_column("A program that asks") == {*Answer.__struct_fields__} - by_the_store
+    assert first_column("Approvers in your program") == {*Answer.__struct_fields__} - by_the_store
 
 
 @pytest.mark.spec("DOC-1")

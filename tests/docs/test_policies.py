@@ -40,7 +40,7 @@ def test_everything_that_a_policy_can_see_is_on_the_page() -> None:
 
 
 @pytest.mark.spec("DOC-1")
-@pytest.mark.parametrize("title", ["Capabilities", "What a call touches"])
+@pytest.mark.parametrize("title", ["Capabilities", "What a call accesses"])
 def test_every_kind_of_capability_is_on_the_page(title: str) -> None:
     assert [name for name in first_column(title) if name in TOUCH_FORMS] == list(TOUCH_FORMS)
 
@@ -50,7 +50,7 @@ def test_our_own_policies_and_the_default_grant_are_on_the_page() -> None:
     ours = [policy.id for policy in read_policies([ALWAYS]).policies]
     assert sorted(name for name in first_column("Writing policies") if name.startswith("toolkeep.")) == ours
     for held in (*map(str, DEFAULT_GRANT.capabilities), *DEFAULT_GRANT.permissions):
-        assert f"`{held}`" in section("What agents hold")
+        assert f"`{held}`" in section("Grants of agents")
 
 
 @pytest.mark.spec("DOC-1")

@@ -334,7 +334,7 @@ def test_a_folder_that_is_mounted_twice_is_not_granted_by_its_other_name(work: P
         text=True,
         check=True,
     )
-    refused = "its folder is mounted a second time, where the code of a tool lies; grant a folder that is mounted once"
+    refused = "its folder is mounted a second time, where the code of a tool is; grant a folder that is mounted once"
     assert done.stdout.splitlines() == [
         "app 1",
         f"real {refused}",

@@ -445,8 +445,8 @@ REFUSED: list[tuple[str | bytes, str]] = [
     # aliases
     ("a: *nobody\n", "1:4: nothing before this has the anchor &nobody; put text that starts with * in quotes, or write the value out"),
     ("a: *b\nb: &b 1\n", "1:4: nothing before this has the anchor &b; put text that starts with * in quotes, or write the value out"),
-    ("a: &a [*a]\n", "1:8: the alias *a stands inside its own value; write the value out"),
-    ("a: &a {b: {c: *a}}\n", "1:15: the alias *a stands inside its own value; write the value out"),
+    ("a: &a [*a]\n", "1:8: the alias *a is inside its own value; write the value out"),
+    ("a: &a {b: {c: *a}}\n", "1:15: the alias *a is inside its own value; write the value out"),
     ("a: &a 1\nb: &a 2\n", "2:4: the anchor &a is written twice; give this one another name"),
     ("a: &a [&a 1]\n", "1:8: the anchor &a is written twice; give this one another name"),
     # nesting

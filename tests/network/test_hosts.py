@@ -420,10 +420,10 @@ def test_any_name_covers_names_and_is_covered_by_itself_alone(
         ("[::ffff:169.254.169.254]", "is link-local"), ("100.100.100.200", "is a cloud's own service"),
         ("168.63.129.16", "is a cloud's own service"), ("[fd00:ec2::254]", "is a cloud's own service"),
         ("[64:ff9b::a9fe:a9fe]", "(NAT64)"), ("[2002:a9fe:a9fe::]", "(6to4)"), ("0.0.0.0", "is unspecified"),  # noqa: S104 -- not bound to
-        ("*.corp.example=10.0.0.0/8", "stands one name"), ("*.*=10.0.0.0/8", "stands one name"),
-        ("10.0.0.1=10.0.0.0/8", "stands one name"), ("api.corp=0.0.0.0/0", "stands a private network"),
-        ("api.corp=10.0.0.0/7", "stands a private network"), ("api.corp=93.184.216.34", "stands a private network"),
-        ("api.corp=169.254.0.0/16", "stands a private network"), ("api.corp=", "it has no host"),
+        ("*.corp.example=10.0.0.0/8", "must be one name"), ("*.*=10.0.0.0/8", "must be one name"),
+        ("10.0.0.1=10.0.0.0/8", "must be one name"), ("api.corp=0.0.0.0/0", "must be a private network"),
+        ("api.corp=10.0.0.0/7", "must be a private network"), ("api.corp=93.184.216.34", "must be a private network"),
+        ("api.corp=169.254.0.0/16", "must be a private network"), ("api.corp=", "it has no host"),
         ("api.corp=fd00::/8=::1", "is not the scope"),
     ],
 )  # fmt: skip

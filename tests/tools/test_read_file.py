@@ -158,5 +158,5 @@ def test_a_line_behind_a_hole_of_a_terabyte_is_not_looked_for(
     monkeypatch.setattr("toolkeep.tools.read_file._PASSED_CHARS", 8 << 20)
     (folder / "f").write_bytes(b"c" * 8192)
     os.truncate(folder / "f", 1 << 40)
-    said = "line 5 lies more than 8 million characters into 'f', too far to be looked for"
+    said = "line 5 is more than 8 million characters into 'f', too far to be read"
     assert refusal(lambda: read_file(pair(folder / "f"), start_line=5)) == said

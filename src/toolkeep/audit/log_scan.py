@@ -136,7 +136,7 @@ class Scan:
             return
         at = entry.index * HASH_BYTES
         is_same = self.leaves[at : at + HASH_BYTES] == leaf
-        message = "the same record stands earlier" if is_same else "another record has this index"
+        message = "the same record occurs earlier" if is_same else "another record has this index"
         self._found(Kind.DUPLICATED, message, spot, entry.index)
 
     def _settle_doubt(self, *, is_after_good: bool) -> None:

@@ -127,7 +127,7 @@ def _on_disk(module: str) -> str:
         raise NoCodeReference(f"the module {module!r} comes from no file", _IN_A_FILE)
     places = list(spec.submodule_search_locations or [spec.origin or ""])
     if spec.origin not in ("built-in", "frozen") and not all(Path(place).exists() for place in places):
-        raise NoCodeReference(f"the module {module!r} lies in no folder", _IN_A_FILE)
+        raise NoCodeReference(f"the module {module!r} is in no folder", _IN_A_FILE)
     return module
 
 

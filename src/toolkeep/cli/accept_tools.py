@@ -31,7 +31,7 @@ def accept_tools(name: str, root: Path, state: KeepState, given_hash: str | None
     confirm(file.seal, given_hash, {"accepted": False, **data} if as_json else None)
     # The person saw the tools of the code as it was when it was hashed.
     if find_named(name, root).seal != file.seal:
-        raise NotAccepted(f"{visible(file.shown)} changed meanwhile", hint="review it again")
+        raise NotAccepted(f"{visible(file.shown)} has changed since you reviewed it", hint="review it again")
     state.accept(file.key, file.seal, content)
     finish({"accepted": True, **data}, f"accepted {visible(file.shown)}", as_json)
     for waiting in read_configuration(root, state).files:

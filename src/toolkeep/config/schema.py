@@ -113,7 +113,10 @@ _UPSTREAM: Schema = {
             "type": "object",
             "description": "An MCP server by its address is shown a token that somebody signed in for.",
             "properties": {
-                "client_id": {**_WHERE, "description": "Who we are, where a server registers nobody."},
+                "client_id": {
+                    **_WHERE,
+                    "description": "OAuth client id, for authorization servers without dynamic registration.",
+                },
                 "client_secret": {**_WHERE, "description": "Which of `secrets` is that of the client."},
                 "issuer": {
                     **_WHERE,

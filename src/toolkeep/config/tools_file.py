@@ -66,9 +66,9 @@ def find_tools_file(name: str, root: Path, *, shown: str = "") -> ToolsFile:
         return _of_module(name, real_root)
     path = Path(os.path.normpath(real_root / name))
     if os.path.realpath(path) != str(path):
-        raise FileUnreadable(shown, "is a symlink, or lies behind one; name the real file")
+        raise FileUnreadable(shown, "is a symlink, or is reached through one; name the real file")
     if not path.is_relative_to(real_root):
-        raise FileUnreadable(shown, f"lies outside {real_root}; tools of a project lie inside it")
+        raise FileUnreadable(shown, f"is outside {real_root}; tools of a project must be inside it")
     if not path.is_file():
         raise FileUnreadable(shown, "there is no such file")
     target = os.path.relpath(path, real_root)

@@ -192,7 +192,7 @@ def _effects(definition: ToolDefinition) -> Iterator[Problem]:
     effects = definition.side_effects or ()
     alone = next((effect for effect in effects if effect.is_class), None)
     if alone is not None and len(effects) > 1:
-        message = f"{alone.value} stands beside another effect"
+        message = f"{alone.value} cannot be combined with another effect"
         yield _problem("side_effects", message, "keep one or the other")
     real = [effect for effect in effects if effect is not SideEffect.NONE]
     if definition.determinism is Determinism.PURE and real:

@@ -56,7 +56,7 @@ def trusted_inside(folder: str, trusted: TrustedPaths, agent: str) -> Iterator[T
         found = (trusted.covering(other, agent), *trusted.inside(other, agent), *trusted.links_inside(other))
         if one := next(filter(None, found), None):
             # Without the path: the reason goes to a model, which must not learn host paths.
-            reason = f"its folder is mounted a second time, where {one.what} lies"
+            reason = f"its folder is mounted a second time, where {one.what} is"
             raise ValueError(f"{reason}; grant a folder that is mounted once")
     inside = trusted.inside(folder, agent)
     # A symlink cannot be a mount point, so it cannot be made read-only: the grant is refused instead.

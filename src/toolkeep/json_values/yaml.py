@@ -325,7 +325,7 @@ class _Reader:
             raise self._refuse(event, f"nothing before this has the anchor &{name}; {mend}")
         anchored = self._anchors[anchor]
         if anchored is None:
-            raise self._refuse(event, f"the alias *{name} stands inside its own value; write the value out")
+            raise self._refuse(event, f"the alias *{name} is inside its own value; write the value out")
         # Counted before copying: nested aliases double the size at each level (billion laughs).
         self._descend(event, anchored.height)
         self._count(event, anchored.values, anchored.chars)

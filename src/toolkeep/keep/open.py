@@ -272,7 +272,7 @@ def _check_chosen(project: Path) -> None:
     inner, *others = (visible(str(folder / PROJECT_FILE)) for folder in (project, *outer))
     names = [visible(str(folder)) for folder in (project, *outer)]
     raise NotAccepted(
-        f"{inner} lies inside the project of {' and '.join(others)}, but is not accepted "
+        f"{inner} is inside the project of {' and '.join(others)}, but is not accepted "
         "as a project of its own",
         hint=f"run: toolkeep accept --project {names[0]}; or use the project around it: "
         + " or ".join(f"--project {name}" for name in names[1:]),

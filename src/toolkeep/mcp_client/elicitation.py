@@ -47,7 +47,7 @@ PROGRAM: Final = "program"
 """Answerer name in the log if the host's code gives none."""
 _OTHER: Final = "other"
 _REFUSED: Final = {
-    ELICITATION: "nobody answers questions of servers here",
+    ELICITATION: "no one answers questions of servers here",
     "sampling/createMessage": "no model answers servers here",
     "roots/list": "no server is told of roots here",
     _OTHER: "it is nothing that is answered here",

@@ -36,7 +36,7 @@ class HostAllowlist(msgspec.Struct, frozen=True, kw_only=True):
         """Raise `NetworkRefused` if a host is granted for reading only and this would be more."""
         # Only for hosts that are granted for reading: for others `resolve_host` refuses, with its own reason.
         if _contain(self.reads, host) and not _contain(self.for_method(method), host):
-            how = "TLS, which nobody looks into," if method == TUNNEL else f"the method {method}"
+            how = "TLS, which is not inspected," if method == TUNNEL else f"the method {method}"
             raise NetworkRefused(f"{how} takes net.write of '{host}', and this call may only read from it")
 
 

@@ -121,7 +121,7 @@ def _read_authority(text: str) -> tuple[str, bool, int]:
         raise HostRefused("it holds an @ before the path; a user name or password is not taken there")
     # `::1:8443` is an address to some parsers and an address with a port to others.
     if text.count(":") > 1 and "[" not in text:
-        raise HostRefused("it holds several colons; an IPv6 address stands in brackets, such as [::1]:8443")
+        raise HostRefused("it has several colons; an IPv6 address needs brackets, such as [::1]:8443")
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         raise HostRefused(
@@ -418,11 +418,11 @@ def _read_name_with_network(target: str, ports: frozenset[int] | None, led: str)
     """`api.corp=10.0.0.0/8`: a name, and the only network that it may lead to."""
     # A wildcard is a name that somebody else may choose: he would choose where it leads, too.
     if "*" in target or "/" in target or (host := read_host(target)).is_address:
-        raise ValueError("before = stands one name, such as api.corp or api.corp:8443")
+        raise ValueError("before = there must be one name, such as api.corp or api.corp:8443")
     network = _read_network(led) if "/" in led else ip_network(read_host(_bracketed(led)).name)
     found = class_of_network(network)
     if found is None:
-        raise ValueError("behind = stands a private network, such as 10.0.0.0/8, or an address of one")
+        raise ValueError("after = there must be a private network, such as 10.0.0.0/8, or an address in one")
     leads_to = _named_network(network, ports)
     if leads_to is None:
         raise ValueError("a name that leads to loopback needs one port, such as localhost:8080=127.0.0.1")

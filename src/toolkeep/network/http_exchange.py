@@ -55,7 +55,7 @@ class OpenAnswer:
         # We asked for identity. Decompressing anyway would allow a decompression bomb.
         if self.header("content-encoding").lower() not in ("", "identity"):
             raise self._pieces.was_sent(
-                AnswerUnusable(f"'{self.host}' packed its answer, which nobody asked for")
+                AnswerUnusable(f"'{self.host}' sent a compressed response, which was not requested")
             )
         while piece := await self._pieces.next():
             yield piece

@@ -137,7 +137,7 @@ def _without_reference(schema: dict[str, Any], root: dict[str, Any], losses: Los
     if "$ref" not in schema:
         return dict(schema)
     target = resolved(schema, root)
-    losses.note("", "$ref", "kept", "what it refers to stands in its place")
+    losses.note("", "$ref", "kept", "replaced by its target")
     kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     return {**kept, **target} if isinstance(target, dict) else kept
 

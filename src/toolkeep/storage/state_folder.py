@@ -34,7 +34,7 @@ def state_folder(project: Path, environment: Mapping[str, str], home: Path | Non
     if is_inside and not holds_home:  # nobody clones their home folder, or one above it
         raise StateUnusable(
             str(folder),
-            "lies inside the project, which could then accept itself",
+            "is inside the project, which could then accept itself",
             hint="set TOOLKEEP_HOME to a folder outside",
         )
     return folder

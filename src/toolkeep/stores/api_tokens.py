@@ -147,7 +147,9 @@ class Tokens:
             hint = "begin with a letter or digit, then letters, digits, spaces and . _ @ : -, at most 64"
             raise TokenRefused("a token needs a plain name, and so does its agent", hint=hint)
         if days is not None and not 0 < days <= _MOST_DAYS:
-            raise TokenRefused(f"a token cannot count for {days:g} days", hint=f"at most {_MOST_DAYS} days")
+            raise TokenRefused(
+                f"a token cannot be valid for {days:g} days", hint=f"at most {_MOST_DAYS} days"
+            )
         token = Token(
             id=secrets.token_hex(_ID_BYTES),
             name=name,
@@ -158,8 +160,8 @@ class Tokens:
         )
         text, secret_hash = _new_text(token.id)
         if not self._table.add(KeptToken(token, secret_hash), most=TOKENS):
-            hint = "revoke those that nobody uses: toolkeep token list"
-            raise TokenRefused(f"there are {TOKENS} tokens that count already", hint=hint)
+            hint = "revoke unused ones: toolkeep token list"
+            raise TokenRefused(f"there are already {TOKENS} valid tokens", hint=hint)
         return MadeToken(token, text)
 
     def list(self) -> Sequence[Token]:
@@ -264,8 +266,8 @@ def _hash(secret: str) -> bytes:
 
 
 def _unknown(token_id: str) -> TokenRefused:
-    hint = "toolkeep token list shows those that do"
-    return TokenRefused(f"no token {echo_name(token_id)!r} counts", hint=hint)
+    hint = "toolkeep token list shows the valid ones"
+    return TokenRefused(f"no valid token {echo_name(token_id)!r}", hint=hint)
 
 
 class MemoryTokens:

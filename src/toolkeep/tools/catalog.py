@@ -89,8 +89,8 @@ _WRITES: Final[dict[str, Any]] = {
 
 READ_FILE: Final = _defined(
     "read_file",
-    "Read the text of a file, or of some of its lines. A long file comes in parts; the last line says how to "
-    "go on.",
+    "Read the text of a file, or of some of its lines. Long files are returned in parts; the last line says "
+    "how to continue.",
     _object(
         ["path"],
         path=_path("The file, absolute or relative.", "fs.read"),
@@ -105,8 +105,7 @@ READ_FILE: Final = _defined(
 
 WRITE_FILE: Final = _defined(
     "write_file",
-    "Write a text file: a new one, in place of the one there is, or at its end. It is replaced whole or not "
-    "at all.",
+    "Write a text file: create it, replace it, or append to it. A file is replaced completely or not at all.",
     _object(
         ["path", "content"],
         path=_path("The file, absolute or relative.", "fs.write"),
@@ -119,7 +118,7 @@ WRITE_FILE: Final = _defined(
         },
         create_directories={
             "type": "boolean",
-            "description": "Make the folders that it lies in, where they do not exist.",
+            "description": "Create missing parent folders.",
             "default": True,
             **_OPTION,
         },
@@ -133,26 +132,26 @@ WRITE_FILE: Final = _defined(
 
 LIST_DIRECTORY: Final = _defined(
     "list_directory",
-    "List what a folder holds, one entry a line: folders end with a slash, files have their size.",
+    "List the entries of a folder, one per line: folders end with a slash, files have their size.",
     _object(
         ["path"],
         path=_path("The folder, absolute or relative.", "fs.read"),
         pattern={
             "type": "string",
-            "description": "Which entries, such as *.py or **/test_*.py.",
+            "description": "Which entries to list, such as *.py or **/test_*.py.",
             "minLength": 1,
             "maxLength": 500,
             "default": "*",
         },
-        recursive={"type": "boolean", "description": "Also what is in the folders inside.", "default": False},
+        recursive={"type": "boolean", "description": "Also list subfolders.", "default": False},
         include_hidden={
             "type": "boolean",
-            "description": "Also entries whose name begins with a dot.",
+            "description": "Also list entries whose name begins with a dot.",
             "default": False,
         },
         max_depth={
             "type": "integer",
-            "description": "How deep to go, if recursive.",
+            "description": "Depth of a recursive list.",
             "minimum": 1,
             "maximum": 10,
             "default": 5,
@@ -165,7 +164,7 @@ LIST_DIRECTORY: Final = _defined(
 
 GREP_SEARCH: Final = _defined(
     "grep_search",
-    "Search files for lines that fit a regular expression (RE2 syntax). Leaves out what .gitignore names, "
+    "Search files for lines that match a regular expression (RE2 syntax). Skips what .gitignore names, "
     "hidden files and binary files.",
     _object(
         ["pattern", "path"],
@@ -178,13 +177,13 @@ GREP_SEARCH: Final = _defined(
         path=_path("The file or folder to search.", "fs.read"),
         case_insensitive={
             "type": "boolean",
-            "description": "Whether case does not matter.",
+            "description": "Whether to ignore case.",
             "default": False,
             **_OPTION,
         },
         file_pattern={
             "type": "string",
-            "description": "Which files, such as *.py or src/**/*.{ts,tsx}.",
+            "description": "Which files to search, such as *.py or src/**/*.{ts,tsx}.",
             "minLength": 1,
             "maxLength": 500,
         },
@@ -194,7 +193,7 @@ GREP_SEARCH: Final = _defined(
 
 EDIT_CODE: Final = _defined(
     "edit_code",
-    "Replace a text in a file by another. The old text must stand there exactly once, with its white space.",
+    "Replace a text in a file. The old text must occur exactly once, including whitespace.",
     _object(
         ["path", "old_content", "new_content"],
         path=_path("The file to edit, absolute or relative.", "fs.write", "fs.read"),
@@ -207,7 +206,7 @@ EDIT_CODE: Final = _defined(
         },
         new_content={
             "type": "string",
-            "description": "What stands there afterwards.",
+            "description": "The replacement.",
             "maxLength": _TEXT_CHARS,
             **_CONTENT,
         },
@@ -219,7 +218,7 @@ EDIT_CODE: Final = _defined(
 
 RUN_COMMAND: Final = _defined(
     "run_command",
-    "Run a program with arguments in a sandbox, and give its output and exit status. There is no shell: no "
+    "Run a program with arguments in a sandbox, and return its output and exit status. There is no shell: no "
     "pipes, redirections, variables or wildcards.",
     _object(
         ["command"],
@@ -233,7 +232,7 @@ RUN_COMMAND: Final = _defined(
         working_directory={**_path("The folder to run it in.", "fs.read"), "default": "."},
         timeout_seconds={
             "type": "integer",
-            "description": "How long it may run.",
+            "description": "Time limit in seconds.",
             "minimum": 1,
             "maximum": 300,
             "default": 60,
@@ -241,7 +240,7 @@ RUN_COMMAND: Final = _defined(
         },
         capture_stderr={
             "type": "boolean",
-            "description": "Also what it writes to its standard error.",
+            "description": "Also return standard error.",
             "default": True,
             **_OPTION,
         },
@@ -260,12 +259,12 @@ RUN_COMMAND: Final = _defined(
 
 HTTP_FETCH: Final = _defined(
     "http_fetch",
-    "Fetch a URL and give its text; HTML comes without markup, with the addresses of links in brackets.",
+    "Fetch a URL and return its text; HTML is returned without markup, with the URLs of links in brackets.",
     _object(
         ["url"],
         url={
             "type": "string",
-            "description": "The address, http or https.",
+            "description": "The http or https URL.",
             "minLength": 1,
             "maxLength": 4096,
             "pattern": "^https?://.+$",
@@ -309,14 +308,14 @@ _REVISION: Final = {
 }
 _FILE: Final = {
     "type": "string",
-    "description": "Only this file or folder, from the top of the repository.",
+    "description": "Only this file or folder, relative to the top of the repository.",
     "minLength": 1,
     "maxLength": 4096,
 }
 
 GIT_STATUS: Final = _defined(
     "git_status",
-    "Say on which branch a git repository is, and which files have changed.",
+    "Show the branch of a git repository, and which files have changed.",
     _object([], path=_REPOSITORY),
     **_READS_GIT,
 )
@@ -327,7 +326,7 @@ GIT_DIFF: Final = _defined(
     _object(
         [],
         path=_REPOSITORY,
-        staged={"type": "boolean", "description": "What the next commit would hold.", "default": False},
+        staged={"type": "boolean", "description": "Show the staged changes.", "default": False},
         revision=_REVISION,
         file=_FILE,
     ),
@@ -336,7 +335,7 @@ GIT_DIFF: Final = _defined(
 
 GIT_LOG: Final = _defined(
     "git_log",
-    "List the commits of a git repository, newest first, a line each.",
+    "List the commits of a git repository, newest first, one per line.",
     _object(
         [],
         path=_REPOSITORY,
@@ -356,20 +355,20 @@ GIT_LOG: Final = _defined(
 
 GIT_COMMIT: Final = _defined(
     "git_commit",
-    "Commit files of a git repository, or what is staged. Hooks do not run.",
+    "Commit files of a git repository, or the staged changes. Hooks do not run.",
     _object(
         ["message"],
         path={**_path("The top folder of the repository.", "fs.write", "fs.read"), "default": "."},
         message={
             "type": "string",
-            "description": "The message of the commit.",
+            "description": "The commit message.",
             "minLength": 1,
             "maxLength": 10000,
             **_CONTENT,
         },
         files={
             "type": "array",
-            "description": "The files to commit, from the top of the repository; else what is staged.",
+            "description": "The files to commit, from the top of the repository; by default, those staged.",
             "items": {"type": "string", "minLength": 1, "maxLength": 4096},
             "maxItems": 1000,
         },
@@ -390,7 +389,7 @@ GIT_PUSH: Final = _defined(
         path=_REPOSITORY,
         url={
             "type": "string",
-            "description": "The https address to push to; either this or folder.",
+            "description": "The https URL to push to; either this or folder.",
             "minLength": 10,
             "maxLength": 2000,
             "pattern": "^https://[^@?#\\s]+$",
@@ -402,13 +401,13 @@ GIT_PUSH: Final = _defined(
         },
         branch={
             "type": "string",
-            "description": "The branch to push; else the one that the repository is on.",
+            "description": "The branch to push; by default, the current one.",
             "minLength": 1,
             "maxLength": 200,
         },
         to_branch={
             "type": "string",
-            "description": "Its name there; else the same.",
+            "description": "Its name at the destination; by default, the same.",
             "minLength": 1,
             "maxLength": 200,
         },
@@ -461,7 +460,7 @@ def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
     scope = f"net.read:{_host_of(url)}" if url else "net.read"
     definition = _defined(
         "web_search",
-        "Search the web, and give titles, addresses and a few words of what was found.",
+        "Search the web, and return the title, URL and an excerpt of each result.",
         _object(
             ["query"],
             query={
@@ -472,7 +471,7 @@ def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
             },
             max_results={
                 "type": "integer",
-                "description": "How many results to give.",
+                "description": "Number of results.",
                 "minimum": 1,
                 "maximum": 50,
                 "default": 10,

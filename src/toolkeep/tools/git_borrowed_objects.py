@@ -35,7 +35,7 @@ class ObjectAlternates:
     def borrow(self, objects: str) -> None:
         """Find objects in that folder too."""
         if "\n" in objects or objects.startswith(_ODD):
-            raise ToolFailed("The repository lies in a folder whose name git cannot borrow from")
+            raise ToolFailed("The repository is in a folder whose name git cannot borrow from")
         with Path(f"{self.git_dir}/objects/info/alternates").open("a", encoding="utf-8") as file:
             file.write(f"{objects}\n")
 

@@ -125,7 +125,7 @@ class _Lines:
             left -= len(piece)
             if left < 0:
                 where = f"more than {_PASSED_CHARS >> 20} million characters into '{self._place.named}'"
-                raise ToolFailed(f"line {start:,} lies {where}, too far to be looked for")
+                raise ToolFailed(f"line {start:,} is {where}, too far to be read")
 
     def _piece(self, most: int) -> str:
         piece = self._text.readline(most)

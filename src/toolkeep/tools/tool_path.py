@@ -75,6 +75,6 @@ def reason(error: OSError) -> str:
         errno.ENOSPC: "cannot be written: the disk is full",
         errno.EDQUOT: "cannot be written: the disk is full",
         errno.EFBIG: "cannot be written: it would be too large",
-        errno.EROFS: "cannot be written: it lies in a folder that may only be read",
+        errno.EROFS: "cannot be written: it is in a read-only folder",
     }
     return told.get(error.errno or 0, f"cannot be used: {os.strerror(error.errno or 0)}")

@@ -205,7 +205,7 @@ def _roles(schema: dict[str, Any], parts: _Parts, notes: _Notes) -> None:
             notes.refuse(place, str(error), "use one of these words, or leave it out")
             continue
         if path not in owners:
-            notes.refuse(place, "stands on no parameter", "declare the role on the parameter itself")
+            notes.refuse(place, "is not on a parameter", "declare the role on the parameter itself")
         elif not role.carries_authority and (why := marks.why_authority(owners[path])):
             # Otherwise one remembered approval would let the call reach any path, host or program.
             notes.refuse(place, f"cannot be {role.value}: {why}", "leave it out; the argument stays bound")

@@ -153,7 +153,7 @@ async def test_what_is_packed_is_not_unpacked(world: World) -> None:
         lines = (f"Content-Encoding: {packed}", f"Content-Length: {len(bomb)}")
         for kind in ("application/json", "text/event-stream"):
             reason = await said(upstream, once(head(kind, *lines), bomb))
-            assert reason == "'mcp.example' packed its answer, which nobody asked for"
+            assert reason == "'mcp.example' sent a compressed response, which was not requested"
     reason = await said(upstream, once(head("application/json", "Transfer-Encoding: gzip, chunked"), bomb))
     assert reason == "the answer of 'mcp.example' broke off, or is not HTTP/1.1"
 

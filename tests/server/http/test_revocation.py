@@ -344,7 +344,7 @@ def test_where_it_cannot_be_found_out_what_was_begun_is_ended(caplog: pytest.Log
         return is_done
 
     assert asyncio.run(act()) is False
-    assert "could not be found out" in caplog.text
+    assert "could not be checked" in caplog.text
 
 
 def test_who_is_cancelled_by_somebody_else_is_not_told_that_they_no_longer_count() -> None:

@@ -233,7 +233,7 @@ class Builder:
         if is_required:
             return Member(node, is_required=True)
         if "null" in node.kinds:
-            self._losses.note(pointer(path), "type", "weakened", "null stands for left out")
+            self._losses.note(pointer(path), "type", "weakened", "null means omitted")
         is_null = isinstance(schema, dict) and schema.get("default", 0) is None
         return Member(node, is_required=False, is_null_by_default=is_null)
 

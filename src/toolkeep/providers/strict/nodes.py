@@ -180,7 +180,7 @@ class Member(NamedTuple):
         if value is MISSING:
             return None
         if value is None and not self.is_required and not self.is_null_by_default:
-            raise NotExpressible("null stands for an argument that is left out", "leave it out")
+            raise NotExpressible("null means that an argument is omitted", "leave it out")
         return self.node.encode(value)
 
 

@@ -37,7 +37,7 @@ WAY = "http"
 
 
 class ChoiceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One argument, as a yes for the session or a rule would bind it."""
+    """One argument, as an approval for the session or a rule would bind it."""
 
     name: str
     role: str
@@ -76,7 +76,7 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[str]
     choices: list[ChoiceView]
     covers: str
-    """What would pass unasked after a yes with reach session or rule; empty where there is none."""
+    """Which calls an approval with reach session or rule would cover; empty if there is none."""
     decided_by: str
     """Who answered; empty while it waits."""
     reason: str
@@ -132,7 +132,7 @@ class DecideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PreviewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a yes for the session or a rule would leave open."""
+    """What an approval for the session or a rule would leave open."""
 
     arguments: Choices = {}
 
@@ -144,7 +144,7 @@ class PreviewView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
-    """A yes that holds for every call like one that was asked about."""
+    """An approval rule, which covers every call like the approved one."""
 
     id: str
     text: str
@@ -382,14 +382,14 @@ ROUTES: Final = (
         tag="approvals",
         parameters=(ID,),
         body=DecideBody,
-        gives={200: ResponseSpec(about="The answer counts.", kind=ApprovalView)},
+        gives={200: ResponseSpec(about="The answer was recorded.", kind=ApprovalView)},
         problems=(404, 409),
     ),
     Route(
         method="POST",
         path="/v1/approvals/{id}:preview",
         name="previewApproval",
-        about="What would pass unasked after a yes for the session or a rule. Nothing is decided.",
+        about="Which calls an approval for the session or a rule would cover. Nothing is decided.",
         handler=_preview,
         scopes=(Scope.APPROVE,),
         tag="approvals",
@@ -417,7 +417,7 @@ ROUTES: Final = (
         scopes=(Scope.APPROVE,),
         tag="approvals",
         parameters=(ID,),
-        gives={204: ResponseSpec(about="It holds no longer.")},
+        gives={204: ResponseSpec(about="It is revoked.")},
         problems=(404,),
     ),
 )

@@ -82,7 +82,7 @@ class RevocationWatch:
             return True  # the store is unavailable: check again next time; new requests are refused
         except Exception:
             # Fail closed: an unexpected error must not keep a revoked token alive.
-            log.exception("whether a token counts could not be found out; what it began is ended")
+            log.exception("a token could not be checked; its requests are ended")
             return False
 
     def _end(self, text: str) -> None:

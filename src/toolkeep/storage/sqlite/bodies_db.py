@@ -102,10 +102,10 @@ class Bodies:
             # The old pages are in the write-ahead log, too: a checkpoint that truncates it removes them.
             (is_read, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if is_read:
-            hint = "erase again when nobody reads it any more; a backup may take a while"
+            hint = "erase again later; a backup that reads it may take a while"
             raise StateUnusable(
                 str(self._database.file),
-                "is read by somebody, so that what was erased is still in its journal",
+                "is being read, so erased data is still in its journal",
                 hint=hint,
             )
         return sorted(digest for (digest,) in erased)
