@@ -49,7 +49,8 @@ def test_files_beside_it_come_along(tmp_path: Path) -> None:
     assert isinstance(tool, ToolDefinition)
     assert (tool.name, tool.parameters["required"]) == ("getPet", ["id"])
     assert tool.parameters["$defs"] == {"text": {"type": "string"}}
-    defined: Any = (tool.output_schema or {})["$defs"]
+    answer: Any = tool.output_schema
+    defined = answer["$defs"]
     (name,) = defined
     assert defined == {name: {"type": "object", "properties": {"friend": {"$ref": f"#/$defs/{name}"}}}}
     assert b"All about pets" in raw
