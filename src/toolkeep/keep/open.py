@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.config.settings import EventWebhook
     from toolkeep.config.tools_file import ToolsFile
+    from toolkeep.definitions.found_tool import FoundTool
     from toolkeep.execution.module_reader import ModuleReader
     from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.mcp_client.elicitation import Answerer
@@ -422,7 +423,7 @@ def tools_file_provider(
     """The provider of the tools in a Python file, whose definitions a confined worker reads."""
     from toolkeep.sources.tools_file_source import ToolsFileProvider
 
-    read = module_reader(root).read
+    read = partial(_read_tools, root)
     allows_definitions = keep.allows_definitions
     return ToolsFileProvider(file, read, name=name, priority=priority, allows_definitions=allows_definitions)
 
@@ -444,6 +445,20 @@ def _tools_file_providers(
         name, priority = (PROJECT if said.is_project else CONFIG), 120 + index
         found.append(tools_file_provider(file, keep, root, name=name, priority=priority))
     return found, failed
+
+
+def _read_tools(root: Path, file: "ToolsFile") -> "Sequence[FoundTool]":
+    """The definitions of a file, as they were read before for the same code, or by a worker."""
+
+    def read() -> "Sequence[FoundTool]":
+        return module_reader(root).read(file.shown, file.place, file.places)
+
+    state = open_state(root)
+    if state is None:
+        return read()
+    from toolkeep.storage.definition_cache import DefinitionCache
+
+    return DefinitionCache(state.folder).read(file, read)
 
 
 def module_reader(root: Path) -> "ModuleReader":
