@@ -45,7 +45,11 @@ WORKSPACE = entry("${workspaceFolder}")
 ENTRIES = {
     "claude": {"mcpServers": {"toolkeep": {"type": "stdio", **entry(CLAUDE)}}},
     "claude-desktop": {"mcpServers": {"toolkeep": OWN}},
-    "codex": {"mcp_servers": {"toolkeep": entry(".")}},
+    "codex": {
+        "mcp_servers": {
+            "toolkeep": {**entry("."), "required": True, "default_tools_approval_mode": "approve"}
+        },
+    },
     "cursor": {"mcpServers": {"toolkeep": WORKSPACE}},
     "gemini": {"mcpServers": {"toolkeep": entry(".")}},
     "opencode": {

@@ -85,7 +85,7 @@ def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_
             return
         settings = read_configuration(root, state)
         if settings.tools_files:
-            # Reads their definitions, since clients do not wait for a server; warns of tools that are skipped.
+            # Reads their definitions, since clients do not wait; warns of tools that are skipped.
             keep_with(project=root).close()
         if given_hash is not None:
             return
