@@ -166,7 +166,8 @@ def test_a_server_that_cannot_be_had_is_refused_with_what_to_do(
 
     (tmp_path / "server.py").write_text("")
     result = toolkeep(tmp_path, "add", "mcp", "shelf", *server.split())
-    assert (result.exit_code, result.stderr.startswith(f"✗ ACODE-TSR-076: {server}: ")) == (1, True)
+    assert (result.exit_code, result.stderr.startswith("✗ ACODE-TSR-076: ")) == (1, True)
+    assert f"{server}: " in result.stderr
     assert result.stderr.endswith(f"{next_step}\n")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from toolkeep import __version__
 from toolkeep.config.tools_file import ToolsFile
 from toolkeep.definitions.found_tool import FoundTool
 from toolkeep.errors import StateUnusable
@@ -23,7 +24,6 @@ from toolkeep.limits import CODE_FILES
 from toolkeep.sandbox.trusted_paths import OURS
 from toolkeep.storage.atomic_files import write_whole
 from toolkeep.storage.state_folder import check_private, make_private
-from toolkeep.version import __version__
 
 _FORMAT: Final = 1
 _KEPT: Final = 64
