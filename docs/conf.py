@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.util.inspect import signature, stringify_signature
 
 import toolkeep.events
 from toolkeep.calls import Refusal
@@ -64,6 +65,17 @@ def _lead_out(_: Sphinx, name: str, text: list[str]) -> None:
     text[0] = re.sub(r"\]\((?P<target>\.\./[^)\s]+)\)", absolute, text[0])
 
 
+def _own_signature(
+    _: Sphinx, what: str, _name: str, given: object, _options: object, shown: str | None, returned: str | None
+) -> tuple[str, str | None] | None:
+    """A class below one of a package that is not installed here has the signature of its `__init__`."""
+    made = vars(given).get("__init__") if what == "class" else None
+    if made is None or not (shown or "").startswith("(*args"):
+        return None
+    return stringify_signature(signature(made, bound_method=True)), returned
+
+
 def setup(app: Sphinx) -> None:
     """Hook into Sphinx."""
     app.connect("source-read", _lead_out)
+    app.connect("autodoc-process-signature", _own_signature)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from toolkeep.authoring.lint_rules import lint_definition
     from toolkeep.authoring.tool_decorator import tool
     from toolkeep.authoring.wasm_tool import WasmTool
-    from toolkeep.calls import CheckedCall, Refusal, ToolResult, Violation
+    from toolkeep.calls import CheckedCall, Diagnosis, Refusal, ToolResult, Violation
     from toolkeep.cli.approval_prompt import TerminalApprover
     from toolkeep.definitions.parameter import ToolParameter
     from toolkeep.definitions.parameter_marks import Content, Option, Secret, Touches
@@ -61,6 +61,7 @@ _HOMES = {
     "DefinitionError": "errors",
     "Depends": "authoring.dependencies",
     "Determinism": "definitions.vocabulary",
+    "Diagnosis": "calls",
     "FunctionTool": "authoring.function_tool",
     "HookCall": "keep.hooks",
     "HttpSource": "sources.http_source",
@@ -117,6 +118,7 @@ __all__ = [
     "DefinitionError",
     "Depends",
     "Determinism",
+    "Diagnosis",
     "ElicitationAnswer",
     "ElicitationRequest",
     "FunctionTool",

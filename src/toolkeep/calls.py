@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Danger, ToolState
 from toolkeep.errors import Code, Problem
-from toolkeep.text.display import echo_name, visible
+from toolkeep.text.display import echo_name, excerpt, visible
 from toolkeep.text.refusal_text import refusal_text
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     warnings: tuple[Problem, ...] = ()
     """Authoring rules that an imported definition violates."""
     definition_hash: str = ""
+    code_hash: str = ""
+    """Hash of its code, if that comes from a file of tools: such a file can be reloaded."""
     provider: str = "code"
     """The provider that registered it; a name belongs to its first provider (no shadowing)."""
     is_built_in: bool = False
@@ -73,6 +75,11 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
         msgspec.structs.force_setattr(self, "version", self.definition.version)
         msgspec.structs.force_setattr(self, "danger", self.definition.danger_level)
         msgspec.structs.force_setattr(self, "is_undeclared", self.definition.is_undeclared)
+
+    @property
+    def run_key(self) -> str:
+        """Definition and code: what results and failures of earlier calls are about."""
+        return self.definition_hash + self.code_hash
 
     @property
     def is_enabled(self) -> bool:
@@ -285,7 +292,7 @@ class Denied(StrEnum):
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Why a tool failed, for the operator: it names paths, hosts and code.
 
-    No text or JSON for a caller contains it.
+    `print(diagnosis)` shows all of it. No text or JSON for a caller contains it.
     """
 
     denied: Denied | None = None
@@ -307,9 +314,13 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         remedy = f"Remedy: {self.remedy}" if self.remedy else ""
         return "\n".join(filter(None, (said if what else "", remedy, self.detail)))
 
+    def __str__(self) -> str:
+        """The text."""
+        return self.text or str(self.denied or "unexpected")
+
     def __repr__(self) -> str:
         """Without the contents: a result may be printed where a model reads."""
-        return f"<diagnosis: {self.denied or 'unexpected'}>"
+        return f"<diagnosis: {self.denied or 'unexpected'}; print() shows it>"
 
 
 @final
@@ -649,6 +660,10 @@ class Truncation(msgspec.Struct, frozen=True, kw_only=True):
         return {"full_bytes": self.full_bytes, "reference": self.reference}
 
 
+_REPR_CHARS: Final = 200
+"""Characters of a value in the `repr` of a result."""
+
+
 @final
 class ToolResult(msgspec.Struct, frozen=True, eq=False):
     """The result of a call: ok, pending or error. A value, never an exception (EXE-2)."""
@@ -690,6 +705,11 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
     """
     leaf: int | None = None
     """Log index of its last record; None until it is durable."""
+
+    def __repr__(self) -> str:
+        """Short, for a notebook or a print; `to_dict()` has everything."""
+        said = self.error.code.value if self.error else excerpt(repr(self.value), _REPR_CHARS)
+        return f"<ToolResult {self.status} of {self.tool!r}, call {self.call_id}: {said}>"
 
     @property
     def ok(self) -> bool:

@@ -331,7 +331,7 @@ class ApprovalDecided(Event, frozen=True, kw_only=True):
     tool_name: str
     agent: str
     verdict: str
-    """`approved`, `denied`, `expired`, or `withdrawn` if the caller gave up."""
+    """`approved`, `denied`, `expired`, or `withdrawn` if the caller gave up or the approver failed."""
     approver: str
     """Empty if nobody answered."""
     timestamp: datetime

@@ -296,18 +296,22 @@ async def raises_later(question: Question) -> Any:
     raise RuntimeError("the terminal is gone")
 
 
+NOT_ASKED = (
+    "Tool 'greet' was not called: approval is required (its danger is medium), but asking for it failed"
+)
+
 NOES: dict[str, tuple[Any, Code, str]] = {
     "False": (False, Code.APPROVAL_DENIED, "A person denied this call of 'greet'"),
     "False, later": (lambda _: later(False), Code.APPROVAL_DENIED, "A person denied this call of 'greet'"),
     "an answer": (says("deny", reason="not today."), Code.APPROVAL_DENIED, "A person denied this call of 'greet': not today"),
-    "raises": (raises, Code.APPROVAL_DENIED, "A person denied this call of 'greet': no approver could be reached"),
-    "raises, later": (raises_later, Code.APPROVAL_DENIED, "A person denied this call of 'greet': no approver could be reached"),
+    "raises": (raises, Code.APPROVAL_NEEDED, NOT_ASKED),
+    "raises, later": (raises_later, Code.APPROVAL_NEEDED, NOT_ASKED),
     "None": (None, Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
     "None, later": (lambda _: later(None), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
     "the calling agent": (says(approver="local"), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
     "a session that there is not": (says(reach="session"), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
-    "text": ("yes", Code.CHECK_FAILED, "The call could not be made because of an internal error"),
-    "a number": (1, Code.CHECK_FAILED, "The call could not be made because of an internal error"),
+    "text": ("yes", Code.APPROVAL_NEEDED, NOT_ASKED),
+    "a number": (1, Code.APPROVAL_NEEDED, NOT_ASKED),
 }  # fmt: skip
 
 
@@ -329,7 +333,7 @@ def test_an_approver_that_is_cancelled_by_itself_has_not_agreed() -> None:
         raise asyncio.CancelledError
 
     result, _, runs = asked(gives_up)
-    assert (result.code, runs.made) == (Code.APPROVAL_DENIED, [])
+    assert (result.code, message(result), runs.made) == (Code.APPROVAL_NEEDED, NOT_ASKED, [])
 
 
 def test_an_object_that_answers_asynchronously_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

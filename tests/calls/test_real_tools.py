@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import shared_memory
 from pathlib import Path
@@ -54,17 +55,36 @@ def shared_bytes() -> int:
     return memory.size
 
 
+@tool(side_effects=["None"], **STRICT)
+def solve(size: int) -> float:
+    """Solve linear equations in the threads of a library."""
+    import numpy as np
+
+    matrix = np.eye(size) * size + 1
+    return float(np.linalg.solve(matrix, matrix @ np.ones(size)).sum())
+
+
+@tool(**SPAWNS)
+def packages_of_an_interpreter() -> list[str]:
+    """Start the interpreter that the tool runs in, which should find what the tool finds."""
+    code = "import pytest; print(pytest.__file__)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return [str(Path(path).resolve()) for path in (pytest.__file__, said.strip())]
+
+
 @tool(resource_bounds={"max_memory": 1 << 30}, **SPAWNS)
-def run_program(words: list[str]) -> str:
-    """Run a program."""
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+def run_programs(lines: list[str]) -> str:
+    """Run programs, and give the output of the last."""
+    for line in lines:
+        output = subprocess.run(line.split(), capture_output=True, text=True, check=True).stdout
+    return output
 
 
 @pytest.fixture(scope="module")
 def keep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keep]:
     with open_keep(project=tmp_path_factory.mktemp("project")) as keep:
-        keep.register(surroundings, squares, shared_bytes, run_program)
-        programs = [f"process.spawn:{name}" for name in ("true", "node") if shutil.which(name)]
+        keep.register(surroundings, squares, shared_bytes, solve, packages_of_an_interpreter, run_programs)
+        programs = [f"process.spawn:{name}" for name in ("true", "git", "node") if shutil.which(name)]
         keep.declare_agent("ada", capabilities=programs)
         yield keep
 
@@ -105,4 +125,18 @@ def test_shared_memory_is_tracked_by_a_process_that_is_spawned(value: Callable[.
 def test_node_runs_in_a_gibibyte(
     value: Callable[..., Any],
 ) -> None:
-    assert value("run_program", words=["node", "-e", "console.log(6 * 7)"]) == "42\n"
+    assert value("run_programs", lines=["node -e console.log(6*7)"]) == "42\n"
+
+
+def test_git_makes_a_repository_in_the_scratch_folder(value: Callable[..., Any]) -> None:
+    commit = "git -C shelf -c user.name=ada -c user.email=ada@books.example commit --allow-empty -m Dune"
+    assert value("run_programs", lines=["git init shelf", commit, "git -C shelf log --format=%s"]) == "Dune\n"
+
+
+def test_a_library_solves_equations_in_threads_of_its_own(value: Callable[..., Any]) -> None:
+    assert value("solve", size=300) == pytest.approx(300)
+
+
+def test_an_interpreter_that_a_tool_starts_finds_the_packages_of_the_tool(value: Callable[..., Any]) -> None:
+    ours, found = value("packages_of_an_interpreter")
+    assert found == ours

@@ -72,6 +72,12 @@ class Dialogue:
             pass
         return self._process.wait(PATIENCE_S), self.shown[self._read_to :]
 
+    def hang_up(self) -> int:
+        """Close the terminal; the exit status."""
+        os.close(self._master)
+        self._master = os.open(os.devnull, os.O_RDONLY)
+        return self._process.wait(PATIENCE_S)
+
     def _more(self, deadline: float) -> bool:
         ready, _, _ = select.select([self._master], [], [], max(0, deadline - time.monotonic()))
         assert ready, f"it waits for something else:\n{self.shown}"

@@ -438,3 +438,28 @@ def test_it_says_what_an_agent_with_a_shell_can_do(project: Path) -> None:
     said = "If Claude Code also runs commands as your user, its agent can do what you can"
     assert said in install(project, "claude", "--yes").stderr
     assert said not in install(project, "claude", "--remove", "--yes").stderr
+
+
+def test_a_file_of_tools_is_named_in_the_project_once_it_is_accepted(project: Path) -> None:
+    (project / "tools.py").write_text(
+        'from toolkeep import tool\n\n@tool\ndef f() -> int:\n    "F."\n    return 1\n'
+    )
+    named = str(project / "tools.py")
+    refused = install(project, "claude", named, "--yes")
+    assert (refused.exit_code, "ACODE-TSR-024" in refused.stderr, list(project.iterdir())) == (
+        1,
+        True,
+        [project / "tools.py"],
+    )
+    assert install(project, "claude", named, "--remove").exit_code == 2
+    assert install(project, "claude", named, "--dry-run").exit_code == 0
+    with Dialogue(["install", "claude", named, "--project", str(project)], cwd=project) as person:
+        person.until("Accept this? [y/N]: ")
+        person.enter("y\n")
+        person.until("Write this? [y/N]: ")
+        person.enter("y\n")
+        assert person.end()[0] == 0
+    written = json.loads((project / ".mcp.json").read_text())["mcpServers"]["toolkeep"]
+    assert written["args"][:4] == ["mcp", f"{CLAUDE}/tools.py", "--project", CLAUDE]
+    again = install(project, "windsurf", named, "--yes")
+    assert (again.exit_code, named in CLIENTS["windsurf"].path(project).read_text()) == (0, True)

@@ -36,6 +36,16 @@ def test_a_next_step_names_a_command_that_there_is(code: Code) -> None:
     assert not step or named or "--log-level" in step
 
 
+def test_a_step_for_the_tool_of_a_file_names_the_file() -> None:
+    steps = {
+        Code.WRONG_TYPE: "toolkeep show save_note --tools 'my tools.py'",
+        Code.UNKNOWN_TOOL: "toolkeep list --tools 'my tools.py'",
+        Code.TOOL_QUARANTINED: "toolkeep accept 'my tools.py'",
+    }
+    for code, command in steps.items():
+        assert next_step(refusal(code), None, ["my tools.py"]).endswith(f": {command}")
+
+
 def test_policy_explain_is_not_named_where_no_policy_decided() -> None:
     assert next_step(refusal(Code.NOT_PERMITTED)) == ""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.dialogue import Dialogue
 from tests.cli.terminal import on_a_terminal
 from toolkeep import Refusal, open_keep
 from toolkeep.cli.main import cli
@@ -74,6 +75,39 @@ def test_list_shows_the_tools_of_a_file_alone_and_show_takes_it_too(folder: Path
     both = json.loads(run(folder, "list", "--tools", "tools.py", "--json").stdout)
     assert {"shout", "read_file"} <= {one["name"] for one in both}
     assert "Isolation: strict" in run(folder, "show", "shout", "--tools", "tools.py").stdout
+
+
+def test_the_next_step_after_a_refusal_names_the_file_and_works(folder: Path) -> None:
+    accept(folder)
+    refused = run(folder, "call", "--tools", "tools.py", "shout", "times=2")
+    assert f"toolkeep show shout --tools {folder / 'tools.py'}\n" in refused.stdout
+    explained = run(folder, "policy", "explain", "shout", "text=a", "--tools", "tools.py")
+    assert explained.exit_code == 0, explained.output
+
+
+def test_reload_needs_a_file_and_a_terminal(folder: Path) -> None:
+    for words, why in ((["tools.py"], "needs a terminal"), ([], "follows a FILE")):
+        refused = run(folder, "serve", *words, "--reload")
+        assert (refused.exit_code, why in refused.stderr) == (2, True)
+
+
+@pytest.mark.spec("REG-5")
+def test_a_served_file_is_reloaded_and_what_is_looser_waits_for_a_yes(folder: Path) -> None:
+    words = ["serve", "tools.py", "--reload", "--port", "0", "--no-page", "--project", str(folder)]
+    (folder / "tmp").mkdir()
+    with Dialogue(words, cwd=folder, variables={"TMPDIR": str(folder / "tmp")}) as person:
+        person.until("serving at")
+        assert list((folder / "tmp").iterdir())
+        (folder / "voice.py").write_text("def up(text): return text\n")
+        person.until("tools.py: reloaded shout")
+        (folder / "tools.py").write_text("def broken(:\n")
+        assert "(tools.py, line 1)" in person.until("is still served")
+        person.enter("y\n")  # to nothing: it must not count for what follows
+        (folder / "tools.py").write_text(TOOLS.replace("a text", "any text"))
+        assert "+Shout any text." in person.until("type y and Enter")
+        person.enter("y\n")
+        person.until("reloaded shout")
+        assert (person.hang_up(), list((folder / "tmp").iterdir())) == (0, [])
 
 
 def test_a_file_that_cannot_be_imported_is_told_with_its_line(folder: Path) -> None:

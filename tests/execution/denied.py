@@ -51,6 +51,7 @@ WAYS: dict[str, Callable[[str], Any]] = {
     "disk": lambda _: [Path(name).write_bytes(b"x" * (40 << 20)) for name in "ab"],
     "processor": spin,
     "raise": raise_text,
+    "exit": lambda _: os._exit(1),
 }
 
 
@@ -59,6 +60,12 @@ def exceed(how: str, thing: str = "", mirrored: str = "") -> str:
     """Do what is not granted."""
     WAYS[how](mirrored[::-1] or thing)
     return "well"
+
+
+@tool(side_effects=["None"], constraints={"required_isolation": "restricted"})
+def exceed_restricted(how: str, thing: str = "") -> str:
+    """Do what no grant allows."""
+    return exceed(how, thing)
 
 
 @tool(**STRICT)

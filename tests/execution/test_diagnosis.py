@@ -29,7 +29,7 @@ def findings() -> Findings:
 def keep(findings: Findings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keep]:
     monkeypatch.setattr(isolation_check, "probe", lambda **_: findings)
     with Keep(tool_secrets={"tell": {"key": SECRET}}) as keep:
-        keep.register(denied.exceed, denied.tell, denied.sign_in)
+        keep.register(denied.exceed, denied.exceed_restricted, denied.tell, denied.sign_in)
         yield keep
 
 
@@ -77,6 +77,28 @@ def test_what_was_denied_is_named_to_the_operator_and_to_a_model_as_its_argument
         assert result.error.errors[0].path == path
         for told in (result.text, str(result.to_dict()), repr(result)):
             assert not any(word in told for word in ("Errno", "denied.py", thing or "Errno"))
+
+
+@pytest.mark.parametrize(
+    ("how", "thing"),
+    [
+        ("read", "/home/victim/notes"),
+        ("write", "notes"),
+        ("run", "/usr/bin/git"),
+        ("connect", "inside.example"),
+    ],
+)
+def test_nobody_is_told_to_grant_at_restricted_where_no_grant_counts(
+    how: str, thing: str, keep: Keep
+) -> None:
+    result, diagnosis = failed(keep, "exceed_restricted", {"how": how, "thing": thing})
+    assert "require strict" in diagnosis.remedy
+    assert result.text.endswith("Try another way, or tell the operator.")
+
+
+def test_a_worker_that_exits_may_lack_memory(keep: Keep) -> None:
+    _, diagnosis = failed(keep, "exceed_restricted", {"how": "exit"})
+    assert diagnosis.remedy == "64 MiB of memory may be too little: raise resource_bounds.max_memory"
 
 
 @pytest.mark.parametrize(

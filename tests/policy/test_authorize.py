@@ -262,11 +262,16 @@ def test_neither_proof_nor_refusal_shows_a_secret_path(root: Path) -> None:
     assert "hunter2" not in "".join(messages)
 
 
-def test_nothing_is_permitted_while_the_policies_cannot_be_used(root: Path) -> None:
+def test_nothing_is_permitted_while_the_policies_cannot_be_used(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     judge = authorizer(root, ALL.replace("resource)", 'resource == Tool::"nothing")'))
     code, _, message = reason(judged(judge, THINK))
     assert code is Code.POLICIES_INVALID
     assert message.startswith("No call is permitted: file:1:1: policy 'all' names Tool::\"nothing\"")
+    judged(judge, THINK)
+    (told,) = caplog.records  # the operator reads it once, not for each call
+    assert (told.levelname, told.getMessage()) == ("ERROR", f"n{message[1:]}")
     held_back = Authorizer(
         ActivePolicies(held_back="nobody accepted them"),
         agents={"local": Grant()},

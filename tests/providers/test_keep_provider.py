@@ -226,8 +226,6 @@ def test_a_stream_is_answered_like_a_whole_response(keep: Keep, provider: str) -
             yield event
 
     whole = asyncio.run(keep.answer(provider, wire.WHOLE[provider](calls)))
-    if provider == "openai-responses":
-        whole = [{**item} for item in whole]
     assert asyncio.run(keep.answer_stream(provider, events)) == whole
     assert asyncio.run(keep.answer_stream(provider, coming())) == whole
     cut = asyncio.run(keep.answer_stream(provider, events[:-1]))
@@ -382,3 +380,41 @@ def test_an_agent_that_may_not_see_a_tool_is_told_that_there_is_none(keep: Keep)
     assert Code.UNKNOWN_TOOL.value in json.dumps(records(keep))
     assert looked == []
     assert message["content"].startswith(ERROR_LINE)
+
+
+CHAT = {"openai", "vllm", "mistral"}
+"""They have the same form."""
+
+
+@pytest.mark.spec("PRV-2")
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_is_no_response_of_the_provider_is_refused(keep: Keep, provider: str) -> None:
+    calls, ours = wire.said(("look", {"place": "a"})), wire.WHOLE[provider]
+    alien = [{"foo": 1}, wire.chat(calls)["choices"][0]["message"], {"error": {"message": "overloaded"}}]
+    alien += [make(calls) for make in wire.WHOLE.values() if make(calls).keys() != ours(calls).keys()]
+    is_chat = provider in CHAT
+    for response in alien:
+        if not (is_chat and "choices" in response):
+            with pytest.raises(ResponseUnreadable):
+                asyncio.run(keep.answer(provider, response))
+    assert looked == []
+
+
+@pytest.mark.parametrize("provider", wire.STREAMS)
+def test_a_stream_of_another_provider_is_refused(keep: Keep, provider: str) -> None:
+    calls = wire.said(("look", {"place": "a"}))
+    for other, make in wire.STREAMS.items():
+        if other != provider and not {other, provider} <= CHAT:
+            with pytest.raises(ResponseUnreadable):
+                asyncio.run(keep.answer_stream(provider, make(calls, wire.in_threes)))
+    assert looked == []
+
+
+def test_the_answer_holds_the_results_and_each_call_has_the_id_of_the_model(keep: Keep) -> None:
+    answered = keep.answer_sync("anthropic", wire.anthropic(wire.said(*MIXED)), session="s1")
+    assert [result.status for result in answered.results] == VERDICTS
+    ids = [result.correlation_id for result in answered.results]
+    assert ids == [one.id for one in wire.said(*MIXED)]
+    response = wire.chat(wire.said(("look", {"place": "a"})))
+    (result,) = keep.answer_sync("openai", response, correlation_id="mine").results
+    assert result.correlation_id == "mine"

@@ -7,9 +7,10 @@ import pytest
 
 from tests.definitions.examples import made, made_elsewhere, with_properties
 from toolkeep import Code, Refusal, ToolDefinition
+from toolkeep.authoring.foreign_tools import ForeignTool
 from toolkeep.calls import RegisteredTool
 from toolkeep.compat.definition_diff import Change, Weight, changes_between, moved_version
-from toolkeep.definitions.vocabulary import ToolState
+from toolkeep.definitions.vocabulary import Danger, ToolState
 from toolkeep.errors import DuplicateTool, NotAccepted
 from toolkeep.events import Event, ToolAccepted, ToolQuarantined, ToolRegistered
 from toolkeep.keep.keep import Keep
@@ -84,6 +85,22 @@ def test_a_changed_import_is_quarantined(*, is_new_process: bool) -> None:
         REWORDED.hash,
         REWORDED.to_dict(),
     )
+
+
+@pytest.mark.spec("REG-3")
+def test_what_the_program_states_about_an_import_is_not_pinned_and_what_arrives_is() -> None:
+    theirs = ForeignTool(FIRST, lambda arguments: arguments)
+    changed = ForeignTool(REWORDED, lambda arguments: arguments)
+    state = MemoryState()
+    for given in (theirs, theirs.with_fields({"danger": "safe", "description": "Ours."}), theirs):
+        with Keep(state=state) as keep:
+            keep.register(given)
+            assert keep.get("read_file").state is ToolState.ENABLED
+    with Keep(state=state) as keep:
+        keep.register(changed.with_fields({"danger": "safe", "description": FIRST.description}))
+        assert keep.get("read_file").state is ToolState.QUARANTINED
+        keep.accept("read_file", definition_hash=REWORDED.hash)
+        assert keep.get("read_file").danger is Danger.SAFE
 
 
 @pytest.mark.spec("REG-3")

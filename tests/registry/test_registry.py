@@ -198,6 +198,28 @@ def test_a_snapshot_does_not_change_under_its_reader() -> None:
     assert [registered.name for registered in listed] == ["a"]
 
 
+def test_each_of_many_snapshots_holds_what_was_registered_by_then() -> None:
+    registry, expected = ToolRegistry(), dict[str, RegisteredTool]()
+    kept = []
+    for number in range(60):
+        tool = named(f"tool_{number}")
+        expected[tool.name] = registry.add(tool)
+        if number % 7 == 6:
+            del expected[f"tool_{number - 4}"]
+            registry.remove(f"tool_{number - 4}")
+        if number % 5 == 4:
+            registry.disable("tool_0")
+            registry.enable("tool_0")
+            expected["tool_0"] = registry.get("tool_0")
+        kept.append((registry.snapshot, dict(expected)))
+    for snapshot, tools in kept:
+        assert dict(snapshot.answering.items()) == tools
+        assert [len(index) for index in (snapshot.families, snapshot.names)] == [len(tools)] * 2
+        assert [snapshot.find(f"tool_{number}") for number in range(60)] == [
+            tools.get(f"tool_{number}") for number in range(60)
+        ]
+
+
 def together(work: Callable[[int], None], threads: int = 8) -> None:
     """Run the work in several threads that start at the same moment; the first error comes out."""
     gate = threading.Barrier(threads)
@@ -503,7 +525,7 @@ def test_removing_one_version_leaves_the_others_and_their_names(version: str, le
 def test_removing_the_only_version_removes_the_tool() -> None:
     registry = holding("1.0.0")
     registry.remove("read_file@1.0.0")
-    assert (len(registry), registry.find("file_read"), registry.snapshot.names) == (0, None, {})
+    assert (len(registry), registry.find("file_read"), dict(registry.snapshot.names)) == (0, None, {})
 
 
 def test_removing_a_version_gives_up_the_aliases_that_it_alone_had() -> None:

@@ -18,7 +18,7 @@ from toolkeep.errors import DuplicateTool
 from toolkeep.registry import registry as registry_module
 from toolkeep.registry.admit import admit
 from toolkeep.registry.registry import ToolRegistry
-from toolkeep.registry.snapshot import Draft, Snapshot
+from toolkeep.registry.snapshot import Draft, Index, Snapshot
 
 pytestmark = pytest.mark.spec("REG-1")
 
@@ -147,8 +147,13 @@ class InPlaceDraft(Draft):
     def __init__(self, snapshot: Snapshot, tier: Tier) -> None:
         super().__init__(snapshot, tier)
         self._live = snapshot
-        self._families, self._names = snapshot.families, snapshot.names
-        self._answering = snapshot.answering
+        held = (
+            (self._families, snapshot.families),
+            (self._names, snapshot.names),
+            (self._answering, snapshot.answering),
+        )
+        for draft, index in held:
+            draft._recent = index.recent  # type: ignore[assignment]
 
     def finish(self) -> Snapshot:
         self._live._ordered = None
@@ -158,7 +163,7 @@ class InPlaceDraft(Draft):
 def naive_registry(monkeypatch: pytest.MonkeyPatch) -> ToolRegistry:
     monkeypatch.setattr(registry_module, "Draft", InPlaceDraft)
     registry = ToolRegistry()
-    registry.snapshot = Snapshot({}, {}, {})
+    registry.snapshot = Snapshot(Index({}, {}), Index({}, {}), Index({}, {}))
     return registry
 
 

@@ -30,6 +30,7 @@ from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import ApprovalDecided, ApprovalRequested, Event
+from toolkeep.host.log_lines import has_listener
 from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
 from toolkeep.text.display import shorten, visible_lines
 
@@ -53,16 +54,8 @@ def warn_undeclared(tool: RegisteredTool) -> None:
     named = {"tool_name": tool.name}
     record = log.makeRecord(log.name, logging.WARNING, __file__, 0, text, (), None, extra=named)
     log.handle(record)
-    if not _has_listener(log) and logging.lastResort is not None:
+    if not has_listener(log) and logging.lastResort is not None:
         logging.lastResort.handle(record)  # without a logging setup, so that a first script shows it
-
-
-def _has_listener(logger: logging.Logger | None) -> bool:
-    while logger is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
-            return True
-        logger = logger.parent if logger.propagate else None
-    return False
 
 
 log = logging.getLogger("toolkeep.approval")
@@ -78,7 +71,9 @@ Waiting = Callable[[], contextlib.AbstractAsyncContextManager[None]]
 PROGRAM = "program"
 """`way` of an approval that the host's own code gave."""
 
-_FAILED = Answer(verdict="deny", approver=PROGRAM, way=PROGRAM, reason="no approver could be reached")
+
+class _ApproverFailed(Exception):
+    """The host's approver raised, or returned what is no answer: nobody was asked, so nobody denied."""
 
 
 def _utc(seconds: float) -> datetime:
@@ -149,6 +144,10 @@ class ApprovalGate:
             # Releases the tool's slot: calls that wait for people must not block the tool for other agents.
             async with waiting():
                 standing = await self._answered(question)
+        except _ApproverFailed:
+            self._withdraw(question)
+            self._tell_decided(question, None, "withdrawn")
+            return _not_asked(call, question, "asking for it failed", "Do without it, or tell the operator.")
         # Also on cancellation: an approval that comes later must not be waiting for a call that is gone.
         except BaseException:
             self._withdraw(question)
@@ -315,7 +314,9 @@ class ApprovalGate:
                     return self.store.standing(question.id)
                 if asking is not None and asking.done():
                     # The approver cancelled itself: that is no approval (fail closed).
-                    answer = _FAILED if asking.cancelled() else asking.result()
+                    if asking.cancelled():
+                        raise _ApproverFailed
+                    answer = asking.result()
                     if answer is None:
                         if not self._wait_s:
                             return None
@@ -328,29 +329,35 @@ class ApprovalGate:
                 await _poll(asking)
         # An invalid answer counts as no answer, never as a yes.
         except AnswerRefused as refused:
-            log.warning("an answer was not taken", extra={"reason": refused.reason})
+            fields = {"reason": refused.reason}
+            log.warning("an answer was not taken: %(reason)s", fields, extra=fields)
             return None
         finally:
             if asking is not None and not asking.done():
                 asking.cancel()
 
     async def _from_approver(self, question: Question) -> Answer | None:
-        """Call the host's approver; an exception counts as a denial (fail closed)."""
+        """Call the host's approver; raises `_ApproverFailed`, which never approves (fail closed)."""
         approver = self._approver
         if approver is None:
             return None
         try:
             # A plain function may block on a key press: run it in a thread, not on the event loop.
             is_async = any(map(inspect.iscoroutinefunction, (approver, type(approver).__call__)))
-            said = approver(question) if is_async else await asyncio.to_thread(approver, question)
+            said: Any = approver(question) if is_async else await asyncio.to_thread(approver, question)
             if isinstance(said, Awaitable):
                 said = await said
-        except Exception:
+        except Exception as error:
             log.exception("the approver failed", extra={"tool_name": question.tool})
-            return _FAILED
+            raise _ApproverFailed from error
         # Exactly a bool: a truthy object that a broken approver returns must not approve.
         if isinstance(said, bool):
             return Answer(verdict="approve" if said else "deny", approver=PROGRAM, way=PROGRAM)
+        if said is not None and not isinstance(said, Answer):
+            fields = {"tool_name": question.tool, "returned": type(said).__name__}
+            message = "the approver failed: it returns True, False, None or an Answer, not %(returned)s"
+            log.error(message, fields, extra=fields)
+            raise _ApproverFailed
         return said
 
     def _remember(self, question: Question, answer: Answer) -> None:
@@ -394,10 +401,15 @@ def _length(secret: Any) -> str:
 
 
 def _no_approver(call: PermittedCall, question: Question) -> Refusal:
-    why = f"approval is required ({question.why[0]}), but no approver is available"
-    message = f"Tool '{question.tool}' was not called: {why}"
     hint = "Do without it, or tell the operator to open the keep with an approver or to set approvals.wait."
-    return refuse(call.request, Code.APPROVAL_NEEDED, message, hint)
+    return _not_asked(call, question, "no approver is available", hint)
+
+
+def _not_asked(call: PermittedCall, question: Question, why: str, hint: str) -> Refusal:
+    required = f"approval is required ({question.why[0]}), but {why}"
+    return refuse(
+        call.request, Code.APPROVAL_NEEDED, f"Tool '{question.tool}' was not called: {required}", hint
+    )
 
 
 def _too_many(call: PermittedCall, question: Question) -> Refusal:

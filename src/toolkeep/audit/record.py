@@ -361,11 +361,16 @@ def _codes(result: ToolResult) -> tuple[str, ...]:
 
 
 def _unrecorded(request: ToolCall, error: ToolkeepError) -> Refusal:
-    log.error("a call was not recorded", extra={"error_code": error.code.value, "reason": error.message})
+    _log_unrecorded(error)
     message = f"The call could not be recorded ({type(error).__name__}); nothing was run"
     return refuse(request, Code.NOT_RECORDED, message, "Tell the operator.")
 
 
 def _unrecorded_outcome(trail: CallProgress, error: ToolkeepError) -> Refusal:
-    log.error("a call was not recorded", extra={"error_code": error.code.value, "reason": error.message})
+    _log_unrecorded(error)
     return ran_unrecorded(trail.request, type(error).__name__)
+
+
+def _log_unrecorded(error: ToolkeepError) -> None:
+    fields = {"error_code": error.code.value, "reason": error.message, "hint": error.hint}
+    log.error("a call was not recorded: %(error_code)s %(reason)s (%(hint)s)", fields, extra=fields)

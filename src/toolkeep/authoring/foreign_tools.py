@@ -31,8 +31,15 @@ _FAILURES: Final = ("ToolException", "ModelRetry", "ToolFailed", "ToolError")
 class ForeignTool(FunctionTool[..., Any]):
     """A tool of another framework with its definition; calling it calls the tool."""
 
-    def __init__(self, definition: ToolDefinition, function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        function: Callable[..., Any],
+        arrived: ToolDefinition | None = None,
+    ) -> None:
         self._definition = definition
+        self.arrived = arrived or definition
+        """The definition without the host's statements: a pin holds what comes from elsewhere."""
         self.function = function
         self.kind = kind_of(function)
         self.overrides = {}
@@ -64,7 +71,7 @@ class ForeignTool(FunctionTool[..., Any]):
         is_default = self.definition.danger is Danger.MEDIUM  # unless an annotation raised it
         if "side_effects" in changes and "danger" not in changes and is_default:
             changes["danger"] = Danger.MEDIUM if said.has_write_effects else None
-        return ForeignTool(self.definition.replace(**changes), self.function)
+        return ForeignTool(self.definition.replace(**changes), self.function, self.arrived)
 
 
 def framework_of(given: Any) -> str | None:

@@ -1,18 +1,15 @@
 """`toolkeep accept`: accept the configuration of a project, or the changed definition of an imported tool."""
 
 import hashlib
-import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from toolkeep.cli.acceptance import confirm, difference_lines, finish
+from toolkeep.cli.acceptance import confirm, difference_lines, finish, text_lines, value_difference
 from toolkeep.cli.options import common, project, say
 from toolkeep.cli.tool_selection import keep_with
 from toolkeep.compat.definition_diff import Change, changes_between
@@ -238,7 +235,7 @@ def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[Inject
             yield from _change_lines(change)
     else:
         yield f"{which} was never accepted:"
-        yield from (f"    {visible(line)}" for line in _text_lines(pin.pending))
+        yield from (f"    {visible(line)}" for line in text_lines(pin.pending))
     for suspicion in suspicions:
         yield f"  Suspicious: {visible(str(suspicion))} ({suspicion.rule})"
 
@@ -249,18 +246,7 @@ def _change_lines(change: Change) -> Iterator[str]:
     A change must not hide in an omitted part: what the person does not see would be accepted with the rest.
     """
     yield f"  {visible(change.field)}: {change.what} ({change.weight.name.lower()})"
-    for line in unified_diff(_text_lines(change.before), _text_lines(change.after), lineterm="", n=1):
-        if not line.startswith(("---", "+++", "@@")):
-            yield f"    {visible(line)}"
-
-
-def _text_lines(value: Any) -> list[str]:
-    """Split text into sentences and data into members, so that a change stands out."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [part for line in value.split("\n") for part in re.split(r"(?<=[.!?]) ", line)]
-    return json.dumps(value, indent=1, ensure_ascii=False).split("\n")
+    yield from (f"    {line}" for line in value_difference(change.before, change.after))
 
 
 def _pending(name: str, pins: Iterable[Pin]) -> Pin:

@@ -45,7 +45,12 @@ def _tools(file: ToolsFile, root: Path) -> dict[str, Any]:
     if broken := [one for one in found if one.definition is None]:
         raise DefinitionInvalid(broken[0].reference, broken[0].problems)
     said = [one.definition or {} for one in found]
-    return {str(one.get("name")): {key: one[key] for key in _REVIEWED if key in one} for one in said}
+    return {str(one.get("name")): reviewed(one) for one in said}
+
+
+def reviewed(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """What a definition says that a person has to judge."""
+    return {key: definition[key] for key in _REVIEWED if key in definition}
 
 
 def _lines(file: ToolsFile, tools: Mapping[str, Any], before: str | None, content: str) -> Iterator[str]:
@@ -59,8 +64,13 @@ def _lines(file: ToolsFile, tools: Mapping[str, Any], before: str | None, conten
     yield from ("", "Its tools:")
     for name, said in tools.items():
         yield f"  - {visible(name)}"
-        yield from (f"      {key}: {_shown(value)}" for key, value in said.items())
+        yield from (f"      {line}" for line in reviewed_lines(said))
     yield ""
+
+
+def reviewed_lines(said: Mapping[str, Any]) -> Iterator[str]:
+    """The same, a line for each field."""
+    yield from (f"{key}: {_shown(value)}" for key, value in said.items())
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,7 @@
 """What the commands that accept something share: the question, the difference, and the answer."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from difflib import unified_diff
@@ -41,6 +42,24 @@ def difference_lines(before: str, after: str) -> Iterator[str]:
     old, new = (
         json.dumps(json.loads(text), indent=1, ensure_ascii=False).split("\n") for text in (before, after)
     )
+    yield from _changed_lines(old, new)
+
+
+def value_difference(before: Any, after: Any) -> Iterator[str]:
+    """The lines that differ between two values of a field."""
+    yield from _changed_lines(text_lines(before), text_lines(after))
+
+
+def _changed_lines(old: list[str], new: list[str]) -> Iterator[str]:
     for line in unified_diff(old, new, lineterm="", n=1):
         if not line.startswith(("---", "+++", "@@")):
             yield visible(line)
+
+
+def text_lines(value: Any) -> list[str]:
+    """Split text into sentences and data into members, so that a change stands out."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [part for line in value.split("\n") for part in re.split(r"(?<=[.!?]) ", line)]
+    return json.dumps(value, indent=1, ensure_ascii=False).split("\n")

@@ -5,12 +5,14 @@ tell a person from a program that controls the terminal.
 """
 
 import asyncio
+import builtins
 import contextlib
 import os
 import signal
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -62,8 +64,13 @@ def can_ask() -> bool:
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
+def _has_notebook() -> bool:
+    """Whether `input()` asks in a notebook: its kernel replaces the function while a cell runs."""
+    return not isinstance(builtins.input, types.BuiltinFunctionType)
+
+
 class TerminalApprover:
-    """An approver that asks the person at this terminal, as `toolkeep call` does."""
+    """An approver that asks the person at this terminal, as `toolkeep call` does, or in this notebook."""
 
     def __init__(self, project: Path | None = None) -> None:
         """`project` is the folder of the keep, by default the working folder and those above it."""
@@ -71,7 +78,9 @@ class TerminalApprover:
         self._approver = f"terminal:{person()}"
 
     async def __call__(self, question: Question) -> Answer:
-        """Ask one question; a critical call needs a second confirmation."""
+        """Ask one question; a critical call needs a second confirmation. Raises where nobody can be asked."""
+        if not can_ask() and not _has_notebook():
+            raise RuntimeError("nobody can be asked: stdin or stderr is no terminal, and this is no notebook")
         try:
             if question.wants_name:
                 return self._answer(Reply("once" if await typed_name(question) else None), question)
@@ -214,6 +223,10 @@ def show(lines: Iterable[Line]) -> None:
 
 async def typed(prompt: str) -> str | None:
     """Read a line from the terminal; None at end of input, on Ctrl-C, or if the terminal is gone."""
+    if not is_terminal(sys.stdin):
+        with contextlib.suppress(EOFError, KeyboardInterrupt):
+            return await asyncio.to_thread(input, prompt)
+        return None
     loop = asyncio.get_running_loop()
     line: asyncio.Future[bytes] = loop.create_future()
     descriptor = sys.stdin.fileno()

@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from toolkeep.cli.isolation_notice import warn_if_ran_unconfined
 from toolkeep.cli.next_step import next_step, operator_text
 from toolkeep.cli.options import common, files, print_json, project, say, say_failed, tools_option
 from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
+from toolkeep.registry.tool_provider import FILES
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
@@ -96,7 +97,7 @@ def command(
         if as_json:
             print_json(result.to_dict())
         else:
-            _print(result, keep)
+            _print(result, keep, tools)
         warn_if_ran_unconfined(result)
         if result.error is not None and result.error.diagnosis is not None:
             # To stderr: an agent that runs this command is given its standard output.
@@ -161,11 +162,12 @@ def _answerer() -> "Answerer | None":
     return ask if can_ask() else None
 
 
-def _print(result: ToolResult, keep: "Keep") -> None:
+def _print(result: ToolResult, keep: "Keep", tools: Sequence[str]) -> None:
     if result.error is not None:
         say_failed(*operator_text(result.error).split("\n"))
         found = next((tool for tool in keep.tools() if tool.name == result.tool), None)
-        if step := next_step(result.error, found and found.runner):
+        is_of_file = found is None or found.provider == FILES
+        if step := next_step(result.error, found and found.runner, tools if is_of_file else ()):
             say("", step)
         say("", f"Correlation id: {result.correlation_id}")
     elif result.status == "pending":

@@ -9,19 +9,32 @@ import os
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from toolkeep.cli.json_text import with_member, without_member
-from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done, warn
+from toolkeep.cli.options import (
+    common,
+    is_agreed,
+    is_terminal,
+    print_json,
+    project,
+    say,
+    say_done,
+    tools_argument,
+    warn,
+)
 from toolkeep.cli.toml_text import with_table, without_table
 from toolkeep.errors import FileUnreadable
 from toolkeep.host.files import check_inside, is_there
 from toolkeep.limits import CONFIG_FILE_BYTES
+
+if TYPE_CHECKING:
+    from toolkeep.config.tools_file import ToolsFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +121,7 @@ def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
 
 @click.command("install")
 @click.argument("client", metavar="CLIENT", type=click.Choice(sorted(CLIENTS)))
+@tools_argument
 @click.option(
     "--name",
     default="toolkeep",
@@ -130,6 +144,7 @@ def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
 @common
 def command(
     client: str,
+    tools: tuple[str, ...],
     name: str,
     agent: str,
     project: Path | None,
@@ -142,15 +157,22 @@ def command(
 ) -> None:
     """Add the keep of this project to the configuration of an MCP CLIENT, or --remove it.
 
-    CLIENT is claude (Claude Code), claude-desktop, codex, cursor, gemini, opencode, vscode or windsurf. Shows
-    the change and asks before writing; the rest of the file stays as it is. A file in the project names the
-    project by a relative path, so that you can commit it. TOOLKEEP_HOME is carried over if it is set. Exit
-    status 0 if the client is configured, or with --dry-run, if it can be.
+    CLIENT is claude (Claude Code), claude-desktop, codex, cursor, gemini, opencode, vscode or windsurf. FILE
+    is a Python file or module of @tool functions to serve too; you accept it first, as by `toolkeep accept`.
+
+    Shows the change and asks before writing; the rest of the file stays as it is. A file in the project names
+    the project by a relative path, so that you can commit it. TOOLKEEP_HOME is carried over if it is set.
+    Exit status 0 if the client is configured, or with --dry-run, if it can be.
     """
     from toolkeep.keep.open import project_folder
 
+    if tools and remove:
+        raise click.UsageError("--remove takes no FILE: the whole entry is removed.")
     root = project_folder(project)
     which = CLIENTS[client]
+    served = _tools_files(tools, root)
+    if not dry_run and (yes or not as_json):
+        _accept(served, root, asks=not as_json)
     named = which.path(root)
     path = Path(os.path.realpath(named))  # the target is rewritten, and the link stays
     if which.folder:
@@ -160,7 +182,9 @@ def command(
         after = _without_entry(before, path, which, name)
         done, next_step = f"{which.title} has no entry '{name}'", "to stop using it"
     else:
-        after = _with_entry(before, path, which, name, _entry(which, root, agent, find_tools=find_tools))
+        files = [_name_in_entry(which, root, file) for file in served]
+        entry = _entry(which, root, agent, files, find_tools=find_tools)
+        after = _with_entry(before, path, which, name, entry)
         done, next_step = f"{which.title} is already configured", "to use the tools"
     shown = {"path": str(path), "before": before, "after": after}
     if as_json and (before == after or dry_run or not yes):
@@ -199,13 +223,49 @@ def _check_link(root: Path, named: Path, path: Path, *, is_agreed_unseen: bool) 
         warn(f"{named} is reached by a link that leads out of the project, to {path}")
 
 
-def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> dict[str, Any]:
+def _tools_files(names: Sequence[str], root: Path) -> "Sequence[ToolsFile]":
+    if not names:
+        return ()
+    from toolkeep.cli.tools_files import find_named
+
+    return [find_named(name, root) for name in names]
+
+
+def _accept(files: "Sequence[ToolsFile]", root: Path, *, asks: bool) -> None:
+    """Have files of tools accepted, since a client names them without a terminal; else `NotAccepted`."""
+    for file in files:
+        from toolkeep.cli.accept_tools import accept_tools
+        from toolkeep.cli.tools_files import check_accepted
+        from toolkeep.keep.open import open_state
+
+        state = open_state(root)
+        if asks and _is_somebody_there() and state and not state.is_accepted(file.key, file.seal):
+            accept_tools(file.shown, root, state, None, as_json=False)
+        check_accepted(file, root)
+
+
+def _name_in_entry(client: McpClient, root: Path, file: "ToolsFile") -> str:
+    """What the entry calls a file of tools: in a file of the project by a path in it."""
+    from toolkeep.config.project_code import is_path
+
+    if not client.folder or not is_path(file.place):
+        return file.place
+    if not Path(file.place).is_relative_to(os.path.realpath(root)):
+        warn(f"{file.place} is a path of this machine: move the file into the project before you commit")
+        return file.place
+    return f"{client.folder}/{os.path.relpath(file.place, os.path.realpath(root))}"
+
+
+def _entry(
+    client: McpClient, root: Path, agent: str, tools: Sequence[str], *, find_tools: bool
+) -> dict[str, Any]:
     try:
         str(root).encode()
     except UnicodeEncodeError as error:
         reason = "has a name that is not UTF-8, which the file cannot hold; rename the folder"
         raise FileUnreadable(str(root), reason) from error
-    words = [*_program(client, root), "mcp", "--project", client.folder or str(root), "--agent", agent]
+    program = _program(client, root)
+    words = [*program, "mcp", *tools, "--project", client.folder or str(root), "--agent", agent]
     words += ["--find-tools"] if find_tools else []
     kind = {"type": client.type} if client.type else {}
     home = os.environ.get("TOOLKEEP_HOME")

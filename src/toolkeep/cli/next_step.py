@@ -4,6 +4,7 @@ A refusal is worded for a model, which can only ask its operator. The operator r
 """
 
 import shlex
+from collections.abc import Sequence
 from typing import Final
 
 from toolkeep.calls import Refusal
@@ -27,20 +28,21 @@ _FOR_MODEL: Final = frozenset(
 """Codes whose suggestion sends a model to its operator."""
 
 _STEPS: Final[dict[Code, str]] = {
-    Code.UNKNOWN_TOOL: "List the tools: toolkeep list",
-    Code.NOT_JSON: "See its parameters: toolkeep show {tool}",
-    Code.REQUIRED_MISSING: "See its parameters: toolkeep show {tool}",
-    Code.WRONG_TYPE: "See its parameters: toolkeep show {tool}",
-    Code.CONSTRAINT: "See its parameters: toolkeep show {tool}",
+    Code.UNKNOWN_TOOL: "List the tools: toolkeep list{tools}",
+    Code.NOT_JSON: "See its parameters: toolkeep show {tool}{tools}",
+    Code.REQUIRED_MISSING: "See its parameters: toolkeep show {tool}{tools}",
+    Code.WRONG_TYPE: "See its parameters: toolkeep show {tool}{tools}",
+    Code.CONSTRAINT: "See its parameters: toolkeep show {tool}{tools}",
     Code.TOOL_DISABLED: "Enable it: toolkeep enable {tool}",
     Code.TOOL_QUARANTINED: "Review the change and accept it: toolkeep accept {tool}",
     Code.AGENT_UNKNOWN: "Declare the agent under `agents` in .agent/config.yml, then: toolkeep accept",
-    Code.NOT_PERMITTED: "Find out why, and what would allow it: toolkeep policy explain {tool} ARGUMENTS",
+    Code.NOT_PERMITTED: "Find out why, and what would allow it: "
+    "toolkeep policy explain {tool} ARGUMENTS{tools}",
     Code.APPROVAL_NEEDED: "Run it in a terminal and approve it there, or set `approvals.wait` and use: "
     "toolkeep approvals list",
     Code.POLICIES_INVALID: "Find the problem: toolkeep policy check",
     Code.ISOLATION_UNAVAILABLE: "See what this machine lacks: toolkeep doctor",
-    Code.NOT_RUNNABLE: "See how it is run: toolkeep show {tool}",
+    Code.NOT_RUNNABLE: "See how it is run: toolkeep show {tool}{tools}",
     Code.NOT_RECORDED: "To see why, call it again with --log-level error",
     Code.OUTCOME_NOT_RECORDED: "Run toolkeep audit verify, and check the free space of the state folder",
     Code.OUTCOME_UNKNOWN: "See what is recorded: toolkeep audit list --tool {tool}",
@@ -72,12 +74,19 @@ def _is_mendable(refusal: Refusal) -> bool:
     return any(error.suggestion == NAME_ANOTHER for error in refusal.errors)
 
 
-def next_step(refusal: Refusal, runner: object = None) -> str:
-    """The next command; empty if there is none. `runner` is that of the tool."""
+def next_step(refusal: Refusal, runner: object = None, tools: Sequence[str] = ()) -> str:
+    """The next command; empty if there is none.
+
+    `runner` is that of the tool, and `tools` are the files of tools that it may come from.
+    """
     if refusal.code is Code.TOOL_FAILED and isinstance(runner, Run) and runner.kind == "command":
         # A script reports it as if a file mode were wrong. It was denied `execve`.
         is_told = refusal.diagnosis is not None and refusal.diagnosis.denied is not None
         return _SPAWN if not is_told and any(sign in refusal.text for sign in _NOT_STARTED) else ""
     if refusal.code is Code.NOT_PERMITTED and (refusal.decision is None or _is_mendable(refusal)):
         return ""  # Not policy: a file that does not exist, or a host that the tool's own definition lacks.
-    return _STEPS.get(refusal.code, "").format(tool=shlex.quote(refusal.tool))
+    named = [shlex.quote(file) for file in tools]
+    if refusal.code is Code.TOOL_QUARANTINED and named:
+        return f"Review the change and accept it: toolkeep accept {named[0]}"
+    options = "".join(f" --tools {file}" for file in named)
+    return _STEPS.get(refusal.code, "").format(tool=shlex.quote(refusal.tool), tools=options)

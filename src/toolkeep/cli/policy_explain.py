@@ -9,7 +9,7 @@ import click
 
 from toolkeep.calls import PermittedCall, Refusal, RegisteredTool, ToolCall
 from toolkeep.cli.call_arguments import arguments, read_arguments
-from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed, tools_option
 from toolkeep.cli.project_context import ProjectContext
 from toolkeep.cli.tool_selection import complete_name
 from toolkeep.keep.approval_preview import ApprovalPreview
@@ -36,6 +36,7 @@ class Answer(NamedTuple):
 @arguments
 @click.option("--agent", default="operator", show_default=True, help="The agent that would make the call.")
 @click.option("--session", default="", help="The session of the call.")
+@tools_option
 @files
 @project
 @common
@@ -44,6 +45,7 @@ def command(
     arguments: tuple[str, ...],
     agent: str,
     session: str,
+    tools: tuple[str, ...],
     files: tuple[Path, ...],
     project: Path | None,
     *,
@@ -54,7 +56,7 @@ def command(
     Shows what it would touch, what each policy says, whether a person would be asked, and what would have to
     change. Nothing is run, recorded or asked. Exit status 0 if policy allows the call.
     """
-    world = ProjectContext(project, files)
+    world = ProjectContext(project, files, tools)
     with world.keep:
         text = read_arguments(arguments, world.keep, name)
         answer = _answer(world, name, text, agent, session)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
-from toolkeep.cli.tool_selection import keep_with
+from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.events import Bus
 from toolkeep.keep.keep import KNOWN_AGENTS, Keep
 from toolkeep.keep.open import (
@@ -28,13 +28,18 @@ class ProjectContext:
     """A project for policy evaluation; `is_accepted` treats its file as accepted. Nothing is run."""
 
     def __init__(
-        self, project: Path | None, definitions: Sequence[Path] = (), *, is_accepted: bool = False
+        self,
+        project: Path | None,
+        definitions: Sequence[Path] = (),
+        tools: Sequence[str] = (),
+        *,
+        is_accepted: bool = False,
     ) -> None:
         self.root = project_folder(project)
         self.state = open_state(self.root)
         read = read_proposed if is_accepted else read_configuration
         self.settings = read(self.root, self.state)
-        self.keep: Keep = keep_with(definitions, project)
+        self.keep: Keep = keep_with(definitions, project, tools=named_tools(tools, project))
         self.grants: dict[str, Grant] = {
             **dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT),
             **{

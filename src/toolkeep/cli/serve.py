@@ -14,6 +14,9 @@ from toolkeep.cli.options import common, files, is_terminal, project, say, say_d
 from toolkeep.cli.tool_selection import keep_with, named_tools
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from toolkeep.cli.reload import ReloadedFiles
     from toolkeep.config.tools_file import ToolsFile
     from toolkeep.keep.keep import Keep
     from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
@@ -76,6 +79,7 @@ PORT = 8765
 )
 @click.option("--traces", "has_traces", is_flag=True, help="Trace calls with OpenTelemetry.")
 @click.option("--page/--no-page", "has_page", default=True, show_default=True, help="Serve the page.")
+@click.option("--reload", "reloads", is_flag=True, help="Follow changes of each FILE.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
 @files
 @project
@@ -94,6 +98,7 @@ def command(
     metrics: bool | None,
     has_traces: bool,
     has_page: bool,
+    reloads: bool,
     opens: bool,
     files: tuple[Path, ...],
     project: Path | None,
@@ -101,7 +106,8 @@ def command(
 ) -> None:
     """Serve the tools over HTTP: a page, an API with an OpenAPI document, MCP, health and metrics.
 
-    FILE is a Python file or module of @tool functions, which are served too.
+    FILE is a Python file or module of @tool functions, which are served too. With --reload a change of it
+    takes effect at once where nothing gets looser; the rest is shown, and waits for your y.
 
     With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
@@ -110,6 +116,10 @@ def command(
     has_metrics = find_spec("prometheus_client") is not None if metrics is None else metrics
     import contextlib
 
+    if reloads:
+        from toolkeep.cli.reload import check_reload
+
+        check_reload(tools, as_json=as_json)
     from toolkeep.cli.isolation_notice import warn_soon
     from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
     from toolkeep.keep.open import open_state, open_tokens, project_folder
@@ -127,9 +137,15 @@ def command(
     state = open_state(root)
     folder = state.folder if state is not None else None
     codes = _codes(folder) if has_page else None
-    tokens = contextlib.closing(open_tokens(root))
-    # Relative paths in calls start from the project, wherever the server is started.
-    with sock, tokens as held, contextlib.chdir(root), _open(whole(files), named, root, wait_s) as keep:
+    whole_files = whole(files)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(sock)
+        held = stack.enter_context(contextlib.closing(open_tokens(root)))
+        # Relative paths in calls start from the project, wherever the server is started.
+        stack.enter_context(contextlib.chdir(root))
+        followed = stack.enter_context(_followed(named)) if reloads else None
+        copies = followed.copies if followed else named
+        keep = stack.enter_context(_open(whole_files, copies, root, wait_s))
         app = make_app(
             keep,
             held,
@@ -156,8 +172,10 @@ def command(
             if codes is not None and opens and folder is not None:
                 open_in_browser(sign_in_link(public, codes), folder)
 
-        with listed(folder if has_page else None, public):
-            serve(app, sock, limits, say_begun)
+        stack.enter_context(listed(folder if has_page else None, public))
+        if followed:
+            stack.enter_context(followed.followed(keep, root))
+        serve(app, sock, limits, say_begun)
 
 
 def _check_installed(needed: dict[str, bool]) -> None:
@@ -184,6 +202,12 @@ def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wai
     if wait_s is None:
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or WAIT_FOR_PERSON_SECONDS
     return keep_with(files, root, tools=tools, approver=defer_to_inbox, approval_wait_s=wait_s)
+
+
+def _followed(named: "Sequence[ToolsFile]") -> "AbstractContextManager[ReloadedFiles]":
+    from toolkeep.cli.reload import reloaded_files
+
+    return reloaded_files(named)
 
 
 def _codes(folder: Path | None) -> "SignInCodes":

@@ -65,7 +65,7 @@ def changes_between(old: ToolDefinition, new: ToolDefinition) -> tuple[Change, .
     found: list[Change] = []
     for field in {**before, **after}:
         if field != "version" and canonical_bytes(before.get(field)) != canonical_bytes(after.get(field)):
-            found += _changes(field, before.get(field), after.get(field))
+            found += field_changes(field, before.get(field), after.get(field))
     return tuple(found)
 
 
@@ -96,7 +96,8 @@ def _says_the_same(field: str, before: dict[str, Any], after: dict[str, Any]) ->
     return canonical_bytes(bare(before.get(field))) == canonical_bytes(bare(after.get(field)))
 
 
-def _changes(field: str, before: Any, after: Any) -> Iterator[Change]:
+def field_changes(field: str, before: Any, after: Any) -> Iterator[Change]:
+    """What changed in one field of the data, for which both values differ."""
     if field in ("parameters", "output_schema") and before is not None and after is not None:
         weights = _TAKEN if field == "parameters" else _GIVEN
         for change in schema_changes(before, after, field, closes=field == "parameters"):

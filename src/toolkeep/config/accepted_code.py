@@ -28,10 +28,15 @@ class AcceptedCode:
         self._files: tuple[Path, ...] = ()
         self._seen: tuple[_Stamp, ...] = ()
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no file or folder was touched since `changed` last found none that differs."""
+        return bool(self._seen) and self._stamps(self._files) == self._seen
+
     def changed(self) -> str:
         """The first file that differs from what was accepted, by its path in the project; empty if none
         does."""
-        if self._seen and self._stamps(self._files) == self._seen:
+        if self.is_untouched:
             return ""
         try:
             files = named_files(self._run, self._root)

@@ -33,6 +33,16 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     place: "Place"
 
 
+class CodeCopy(msgspec.Struct, frozen=True):
+    """Code that is imported from a copy, so that its source can change meanwhile."""
+
+    sources: tuple[str, ...]
+    """The files and package folders of the source. No tool may write them: it would choose the next
+    version."""
+    variables: tuple[tuple[str, str], ...]
+    """Environment variables that tell a worker what the copied code is called."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The runner of a configured tool, named and not resolved yet."""
 
@@ -44,6 +54,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The project's files that it consists of, as accepted by a person."""
     places: tuple[str, ...] = ()
     """The files and package folders of Python code, where its source located them; empty: search by name."""
+    copy: CodeCopy | None = None
+    """What `places` are a copy of, if they are one."""
 
     def __repr__(self) -> str:
         """Without secrets."""

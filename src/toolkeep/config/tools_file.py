@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from toolkeep.config.accepted_code import AcceptedCode
 from toolkeep.config.project_code import ABSENT, TOOLS, hash_code, is_path, named_files
-from toolkeep.config.settings import ConfiguredToolsFile
+from toolkeep.config.settings import CodeCopy, ConfiguredToolsFile
 from toolkeep.errors import FileUnreadable
 from toolkeep.json_values.canonical import canonical_hash
 
@@ -35,6 +35,8 @@ class ToolsFile(msgspec.Struct, frozen=True, kw_only=True):
     """Files and package folders that a worker is shown; empty for a module outside the root."""
     code: Mapping[str, str]
     """The SHA-256 of each file, by its path from the root."""
+    copy: CodeCopy | None = None
+    """What it is a copy of, if it is one."""
 
     @property
     def key(self) -> str:

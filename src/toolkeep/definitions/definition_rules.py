@@ -15,6 +15,7 @@ from toolkeep.errors import Code, DefinitionInvalid, Problem
 from toolkeep.json_values.frozen import NotJson, freeze
 from toolkeep.limits import (
     ALIASES,
+    DEFAULT_EXECUTION_SECONDS,
     DESCRIPTION_CHARS,
     EXECUTION_SECONDS,
     NAME_CHARS,
@@ -149,7 +150,7 @@ def _constraints(definition: ToolDefinition) -> Iterator[Problem]:
         yield _problem(
             "constraints/max_execution_time",
             f"{seconds:g} s is outside {low:g} s to {high:g} s",
-            "choose a time inside, or leave it out for the default",
+            f"give seconds in this range, or leave it out for {DEFAULT_EXECUTION_SECONDS:g} s",
         )
     size = definition.constraints.max_output_bytes
     smallest, largest = OUTPUT_BYTES

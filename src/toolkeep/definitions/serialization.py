@@ -24,6 +24,7 @@ from toolkeep.definitions.vocabulary import (
 )
 from toolkeep.errors import Code, DefinitionInvalid, Problem
 from toolkeep.json_values.frozen import FrozenDict, NotJson, freeze_object
+from toolkeep.text.nearest import nearest_or_none
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -78,7 +79,9 @@ class _Reader:
         for key, value in data.items():
             name = str(OTHER_SPELLINGS.get(key, key))
             if name not in keys:
-                mend = "use metadata for fields of your own"
+                known = [*keys, *(short for short, field in OTHER_SPELLINGS.items() if field in keys)]
+                meant = nearest_or_none(str(key), known)
+                mend = f"did you mean '{meant}'?" if meant else "use metadata for fields of your own"
                 self.note(repr(str(key)[:64])[1:-1], "is unknown; fields are " + ", ".join(keys), mend)
             # Two spellings of one field: whichever won, a reviewer could have read the other.
             elif name in self.data:

@@ -17,7 +17,7 @@ class CircuitBreaker:
         self._clock = clock
         self._lock = threading.Lock()
         self._rows: dict[str, tuple[int, float]] = {}
-        """Consecutive failures and time of the next trial, by definition hash; only failing tools."""
+        """Consecutive failures and time of the next trial, by definition and code; only failing tools."""
 
     def check(self, request: ToolCall, tool: str) -> Refusal | None:
         """A refusal while the circuit is open."""

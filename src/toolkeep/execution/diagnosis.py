@@ -19,6 +19,7 @@ from toolkeep.execution.redact import redacted
 from toolkeep.execution.runner import RunRefused
 from toolkeep.json_values.pointers import pointer
 from toolkeep.limits import MIB
+from toolkeep.sandbox.isolation_levels import Isolation
 from toolkeep.sandbox.plan import SCRATCH, ResourceLimits
 from toolkeep.sandbox.tool_exception import ToolException
 from toolkeep.text.display import excerpt, visible_lines
@@ -68,6 +69,10 @@ _REMEDIES: Final = {
     Denied.OUTPUT_SIZE: "the limit is fixed: let it give less, or write a file",
 }
 _MACHINE: Final = "at this isolation level the machine's own permissions count, and no grant"
+_RESTRICTED: Final = (
+    "isolation restricted grants no file, host or process: require strict, and grant it there"
+)
+_NO_GRANTS: Final = {Isolation.STANDARD: _MACHINE, Isolation.RESTRICTED: _RESTRICTED}
 _FIXED: Final = "the limit is fixed"
 
 
@@ -88,7 +93,8 @@ def denied(
         said = f"{noun if at else f'{noun} that it uses'} does not exist, or was not granted"
     diagnosis = Diagnosis(denied=kind, subject=subject, remedy=remedy or _REMEDIES[kind], detail=detail)
     reason = f"Tool '{call.tool.name}' failed: {said}"
-    return RunRefused(Code.TOOL_FAILED, reason, _ASK.get(kind, _OTHERWISE), diagnosis, path=at)
+    ask = _OTHERWISE if remedy in _NO_GRANTS.values() else _ASK.get(kind, _OTHERWISE)
+    return RunRefused(Code.TOOL_FAILED, reason, ask, diagnosis, path=at)
 
 
 def exceeded(
@@ -114,29 +120,28 @@ def unexpected(call: RecordedCall, exception: ToolException) -> RunRefused:
 
 
 def raised(
-    call: RecordedCall, exception: ToolException, limits: ResourceLimits, *, is_granted: bool
+    call: RecordedCall, exception: ToolException, limits: ResourceLimits, level: Isolation
 ) -> RunRefused:
-    """The failure of a confined tool that raised an exception.
-
-    `is_granted` if it can access nothing but what was granted.
-    """
+    """The failure of a confined tool that raised an exception."""
+    # At standard a worker sees the machine as its user does.
+    is_granted = level is not Isolation.STANDARD
+    remedy = _NO_GRANTS.get(level, "")
     detail = _traceback(call, exception)
     if (limit := _limit(exception, limits)) is not None:
         return exceeded(call, *limit, detail=detail)
     number, subject, is_absent = exception.errno, exception.subject, exception.errno == errno.ENOENT
     if exception.during == "network" and is_granted:
-        return denied(call, Denied.HOST, subject, detail=detail)
+        return denied(call, Denied.HOST, subject, detail=detail, remedy=remedy)
     if not exception.during and number in (*_DENIALS, errno.ENOSYS) and is_granted:
         return denied(call, Denied.SYSTEM_CALL, detail=detail)
     kind = Denied.FILE
     if exception.during == "process":
         kind = Denied.PROGRAM if subject else Denied.PROCESSES
-    elif exception.during != "file" or _is_scratch(subject):
+    elif exception.during != "file" or (_is_scratch(subject) and level is not Isolation.RESTRICTED):
         return unexpected(call, exception)
     # ENOSYS: a filter says so where a program would otherwise ask for the same in another way.
     if number not in (*_DENIALS, errno.ENOENT, errno.ENOSYS):
         return unexpected(call, exception)
-    remedy = "" if is_granted else _MACHINE
     return denied(call, kind, subject, is_absent=is_absent and bool(subject), detail=detail, remedy=remedy)
 
 

@@ -35,10 +35,11 @@ from toolkeep.execution.contact_events import ContactEvents
 from toolkeep.execution.diagnosis import denied, exceeded, sanitized, unexpected
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Held, ProgramFailed, Runner, RunRefused
-from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
+from toolkeep.host.log_lines import log_error_with_text
+from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS, NAMED_CHARS
 from toolkeep.sandbox.guest.exception_report import report
 from toolkeep.sandbox.tool_exception import ToolException
-from toolkeep.text.display import truncated_lines
+from toolkeep.text.display import excerpt, truncated_lines
 
 if TYPE_CHECKING:
     from toolkeep.network.egress_proxy import Contact
@@ -106,7 +107,7 @@ class Executor:
             code, why = unrunnable_reason(tool)
             message = f"Tool '{tool.name}' {why}"
             return refuse(request, code, message, "Do without it, or ask the operator.")
-        return self._breaker.check(request, tool.definition_hash)
+        return self._breaker.check(request, tool.run_key)
 
     def _runner(self, tool: RegisteredTool) -> Runner | None:
         for runner in self._runners:
@@ -128,7 +129,7 @@ class Executor:
                 call.request, Code.NOT_RUNNABLE, "The tool cannot be run", "Tell the operator."
             )
         # Again, although `objection` checked: the circuit may have opened while the call waited for approval.
-        if (refusal := self._breaker.begin(call.request, call.tool.definition_hash)) is not None:
+        if (refusal := self._breaker.begin(call.request, call.tool.run_key)) is not None:
             return refusal
         began = time.perf_counter_ns()
         outcome = await self._run(runner, call, slot, secrets)
@@ -137,9 +138,9 @@ class Executor:
         if type(outcome) is Refusal:
             return outcome
         if isinstance(outcome, _Failure):
-            self._breaker.note(call.tool.definition_hash, is_failure=True)
+            self._breaker.note(call.tool.run_key, is_failure=True)
             return outcome.refusal
-        self._breaker.note(call.tool.definition_hash, is_failure=False)
+        self._breaker.note(call.tool.run_key, is_failure=False)
         return RawOutput(
             call=call,
             value=outcome[0],
@@ -204,7 +205,9 @@ class Executor:
             return refusal
         diagnosis = sanitized(call, failed.diagnosis, run.secrets.values())
         fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
-        log.error("a tool failed", extra={**fields, **structs.asdict(diagnosis)})
+        ids = f"call {call.request.id}, correlation id {excerpt(call.request.correlation_id, NAMED_CHARS)}"
+        text = f"Tool '{call.tool.name}', {ids}\n{diagnosis}"
+        log_error_with_text(log, "a tool failed", text, {**fields, **structs.asdict(diagnosis)})
         if len(self.diagnoses) >= _DIAGNOSES:
             self.diagnoses.pop(next(iter(self.diagnoses)), None)
         self.diagnoses[call.request.id] = diagnosis

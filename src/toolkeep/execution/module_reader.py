@@ -44,6 +44,10 @@ _TEXT_CHARS: Final = 500
 """Characters of each text of a problem: some lines of a terminal."""
 
 
+Variables = tuple[tuple[str, str], ...]
+"""Variables of the environment beside the default ones."""
+
+
 class ModuleReader:
     """Reads modules; probes this machine once."""
 
@@ -57,13 +61,17 @@ class ModuleReader:
         self._unconfined = frozenset(unconfined)
         self._machine = IsolationCheck()
 
-    def read(self, shown: str, place: str, places: tuple[str, ...]) -> list[FoundTool]:
+    def read(
+        self, shown: str, place: str, places: tuple[str, ...], variables: Variables = ()
+    ) -> list[FoundTool]:
         """The tools of a module; raises `FileUnreadable`, or `SandboxUnavailable` if nothing can confine it.
 
         Runs an event loop in a thread of its own, because the caller may be inside one.
         """
         answers: list[Reply | Exception] = []
-        thread = threading.Thread(target=self._run, args=(shown, place, places, answers), daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=(shown, place, places, variables, answers), daemon=True
+        )
         thread.start()
         thread.join()
         (answer,) = answers
@@ -71,15 +79,22 @@ class ModuleReader:
             raise answer
         return _found(shown, answer)
 
-    def _run(self, shown: str, place: str, places: tuple[str, ...], answers: list[Reply | Exception]) -> None:
+    def _run(
+        self,
+        shown: str,
+        place: str,
+        places: tuple[str, ...],
+        variables: Variables,
+        answers: list[Reply | Exception],
+    ) -> None:
         try:
-            answers.append(asyncio.run(self._answer(place, places)))
+            answers.append(asyncio.run(self._answer(place, places, variables)))
         except ValueError as error:  # a module that is not there, or code beside toolkeep's own state
             answers.append(FileUnreadable(shown, str(error)))
         except Exception as error:  # noqa: BLE001 -- raised again in the thread of the caller
             answers.append(error)
 
-    async def _answer(self, place: str, places: tuple[str, ...]) -> Reply:
+    async def _answer(self, place: str, places: tuple[str, ...], variables: Variables) -> Reply:
         code = find_code(f"{place}:", sys.path, places)
         check_code(code.shown, self._state_folder)
         request = json.dumps({"arguments": {"place": place}}).encode()
@@ -90,11 +105,11 @@ class ModuleReader:
         except SandboxUnavailable as error:
             if place not in self._unconfined:
                 raise _unconfinable(error) from error
-            return await _answer_unconfined(code, request)
+            return await _answer_unconfined(code, request, variables)
         pool = Pool(PoolSize(warm_per_kind=0))
         key = Key(place, Isolation.STRICT, None)
         try:
-            pool.admit(key, _recipe(code))
+            pool.admit(key, _recipe(code, variables))
             return await pool.run(key, request, _SECONDS, _BYTES)
         finally:
             await pool.close()
@@ -106,13 +121,14 @@ def _unconfinable(error: SandboxUnavailable) -> SandboxUnavailable:
     return SandboxUnavailable(error.level, missing=error.missing, hint=hint)
 
 
-async def _answer_unconfined(code: ToolCode, request: bytes) -> Reply:
-    plan = UnconfinedPlan(_READER, code.site, code.packages, _LIMITS, DEFAULT_ENVIRONMENT)
+async def _answer_unconfined(code: ToolCode, request: bytes, variables: Variables) -> Reply:
+    environment = (*DEFAULT_ENVIRONMENT, *variables)
+    plan = UnconfinedPlan(_READER, code.site, code.packages, _LIMITS, environment)
     until = asyncio.get_running_loop().time() + _SECONDS
     return await run_unconfined(plan, Request(request, until, _BYTES))
 
 
-def _recipe(code: ToolCode) -> Recipe:
+def _recipe(code: ToolCode, variables: Variables) -> Recipe:
     """Strict, with nothing granted: no files but the code, no network, no processes."""
     level = Isolation.STRICT
     worker = WorkerPlan(
@@ -122,6 +138,7 @@ def _recipe(code: ToolCode) -> Recipe:
         import_paths=code.site,
         packages=code.packages,
         limits=_LIMITS,
+        environment=(*DEFAULT_ENVIRONMENT, *variables),
     )
     return Recipe(zygote=ZygotePlan(level=level, code=code.shown), worker=worker)
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from toolkeep.calls import Denied, Diagnosis, RecordedCall
 from toolkeep.execution.diagnosis import raised
 from toolkeep.limits import MODEL_TEXT_CHARS
+from toolkeep.sandbox.isolation_levels import Isolation
 from toolkeep.sandbox.plan import ResourceLimits
 from toolkeep.sandbox.tool_exception import ToolException
 from toolkeep.sandbox.trusted_paths import search_path
@@ -62,7 +63,7 @@ _SIGNALS: Final[dict[int, ToolException]] = {
 
 
 def program_diagnosis(
-    call: RecordedCall, words: str, limits: ResourceLimits, *, is_granted: bool
+    call: RecordedCall, words: str, limits: ResourceLimits, level: Isolation
 ) -> Diagnosis | None:
     """What a program was denied or exceeded, by the words with which it ended.
 
@@ -70,11 +71,11 @@ def program_diagnosis(
     """
     detail = words if len(words) > MODEL_TEXT_CHARS // 2 else ""
     found = _signaled(words) or _denial(words) or _other(words)
-    told = None if found is None else raised(call, found, limits, is_granted=is_granted).diagnosis
+    told = None if found is None else raised(call, found, limits, level).diagnosis
     if found is None or told is None or told.denied is None:
         return Diagnosis(detail=detail) if detail else None
     remedy = told.remedy
-    if told.denied is Denied.PROGRAM and is_granted:
+    if told.denied is Denied.PROGRAM and level is not Isolation.STANDARD:
         program = shutil.which(found.subject, path=search_path())
         remedy = f"add process.spawn:{program} to the capabilities of the tool, and of the agent"
     return replace(told, remedy=remedy, detail=detail)

@@ -113,7 +113,8 @@ def programs_of_others(grants: Grants, project: str, agent: str) -> Iterator[Tru
 def _named(kind: str, runner: Any, base: str) -> Iterable[str]:
     """Paths that a configuration, a store or an upstream names."""
     if kind == "python":
-        return find_code(str(runner.target), _search(base), getattr(runner, "places", ())).packages
+        code = find_code(str(runner.target), _search(base), getattr(runner, "places", ()))
+        return (*code.packages, *_sources(runner))
     if kind == "command":
         files = (os.path.realpath(os.path.join(base, word)) for word in runner.target[1:])
         return [*installed_with(find_program(runner.target[0], base)), *filter(os.path.isfile, files)]
@@ -130,6 +131,7 @@ def _written(kind: str, runner: Any, base: str) -> Iterator[str]:
     words: Sequence[str] = ()
     if kind == "python":
         yield from getattr(runner, "places", ()) or own_code(str(runner.target), _search(base))
+        yield from _sources(runner)
     elif kind == "command":
         words = runner.target
     elif kind in ("process", "mcp"):
@@ -141,6 +143,12 @@ def _written(kind: str, runner: Any, base: str) -> Iterator[str]:
     if words:
         yield find_program(words[0], base)
         yield from filter(os.path.isfile, (os.path.join(base, absolute(word, base)) for word in words[1:]))
+
+
+def _sources(runner: Any) -> tuple[str, ...]:
+    """What code is a copy of: written by a tool, it would be the code after the next reload."""
+    copy = getattr(runner, "copy", None)
+    return copy.sources if copy is not None else ()
 
 
 def _search(base: str) -> list[str]:

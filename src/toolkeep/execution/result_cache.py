@@ -54,4 +54,4 @@ class ResultCache:
 
 def _key(call: RecordedCall) -> Key:
     # Not the agent: a pure result does not depend on who asks, and policy has decided before.
-    return call.tool.definition_hash, call.argument_hash
+    return call.tool.run_key, call.argument_hash

@@ -474,9 +474,11 @@ def _environment(
     tool: RegisteredTool, reference: str, packages: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """Variables of a worker; Python code that may start processes can spawn some that import as it does."""
+    copy = None if is_live(tool.runner) else getattr(tool.runner, "copy", None)
+    variables = (*DEFAULT_ENVIRONMENT, *(copy.variables if copy is not None else ()))
     if not _is_python(tool) or not _has_processes(tool):
-        return DEFAULT_ENVIRONMENT
-    return (*DEFAULT_ENVIRONMENT, (IMPORTS_VARIABLE, json.dumps({"tool": reference, "packages": packages})))
+        return variables
+    return (*variables, (IMPORTS_VARIABLE, json.dumps({"tool": reference, "packages": packages})))
 
 
 def _places(tool: RegisteredTool) -> tuple[str, ...]:
@@ -586,15 +588,13 @@ def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value if reply.pieces is None else joined(call, reply.pieces)
     limits = _limits(call.tool)
-    # At standard a worker sees the machine as its user does, and nothing is granted.
-    is_granted = _level(call.tool) is not Isolation.STANDARD
     if reply.ending is Ending.FAILED and not _is_command(call.tool):
         raise ToolFailed(reply.text)
     if reply.ending is Ending.FAILED:
-        said = program_diagnosis(call, reply.text, limits, is_granted=is_granted)
+        said = program_diagnosis(call, reply.text, limits, _level(call.tool))
         raise ProgramFailed(reply.text, said)
     if reply.exception is not None:
-        raise raised(call, reply.exception, limits, is_granted=is_granted)
+        raise raised(call, reply.exception, limits, _level(call.tool))
     if reply.ending is Ending.OUT_OF_MEMORY:
         raise exceeded(call, Denied.MEMORY, in_mebibytes(limits.memory_bytes))
     if reply.ending is Ending.TOO_BIG:
@@ -602,6 +602,11 @@ def _value(call: RecordedCall, reply: Reply) -> Any:
     code, what = _ENDINGS[reply.ending]
     if reply.why is not None:
         what = f"{what}: {_REASONS[reply.why]}"
+    # Libraries in C exit or crash where Python would raise MemoryError.
+    remedy = (
+        f"{in_mebibytes(limits.memory_bytes)} of memory may be too little: raise resource_bounds.max_memory"
+    )
+    remedy = remedy if reply.ending is Ending.DIED else ""
     # The tool's own text, which may quote anything: for the operator alone.
-    diagnosis = Diagnosis(detail="\n".join(filter(None, (what, reply.text))))
+    diagnosis = Diagnosis(remedy=remedy, detail="\n".join(filter(None, (what, reply.text))))
     raise RunRefused(code, f"Tool '{call.tool.name}' {what}", diagnosis=diagnosis)

@@ -40,6 +40,9 @@ class Offered:
         conversation: str = "",
         data: Mapping[str, Any] | None = None,
     ) -> None:
+        """Raise TypeError for data that is no mapping: each call would be refused for it later."""
+        if data is not None and not isinstance(data, Mapping):
+            raise TypeError(f"data is a mapping of JSON values, not {type(data).__name__}")
         self.keep = keep
         self._who: Mapping[str, Any] = {
             "agent": agent,
@@ -58,9 +61,14 @@ class Offered:
             for one in exported
         ]
 
-    async def call(self, tool: str, arguments: Arguments) -> Reply:
-        """Call a tool of the keep."""
-        return self._reply(tool, await self.keep.call(tool, arguments, **self._who))
+    async def call(
+        self, tool: str, arguments: Arguments, *, call_id: str = "", data: Mapping[str, Any] | None = None
+    ) -> Reply:
+        """Call a tool of the keep; `call_id` is the model's, `data` replaces that of every call."""
+        options = {**self._who, "correlation_id": call_id}
+        if data is not None:
+            options["data"] = data
+        return self._reply(tool, await self.keep.call(tool, arguments, **options))
 
     def call_sync(self, tool: str, arguments: Arguments) -> Reply:
         """Like `call`, for code without an event loop."""

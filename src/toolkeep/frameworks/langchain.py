@@ -7,6 +7,7 @@ sees them, and completes those of a cut stream: `answer_message` takes a model's
 runs none of its calls if it was cut.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -25,6 +26,12 @@ except ImportError as missing:
 
 __all__ = ["KeepTool", "answer_message", "langchain_tools"]
 
+log = logging.getLogger("toolkeep.execution")
+
+_UNSAID: Final = "the message does not say why its model stopped"
+_FIELD: Final = (
+    "response_metadata={'finish_reason': 'tool_calls'} where your model, such as a fake one, sets none"
+)
 _REASONS: Final = ("stop_reason", "finish_reason", "stopReason", "done_reason", "status")
 _FINISHED: Final = frozenset(
     ("tool_use", "tool_calls", "tool_call", "stop", "STOP", "TOOL_CALL", "function_call", "completed")
@@ -93,7 +100,11 @@ async def answer_message(
     conversation: str = "",
     data: Mapping[str, Any] | None = None,
 ) -> "list[ToolMessage]":
-    """Make every call of a model's message and answer each once; a truncated message runs nothing."""
+    """Make every call of a model's message and answer each once; a truncated message runs nothing.
+
+    The message must say why its model stopped, as the models of LangChain's integrations do:
+    `response_metadata={"finish_reason": "tool_calls"}`. The `artifact` of each answer is the `ToolResult`.
+    """
     offered = Offered(keep, agent=agent, session=session, conversation=conversation, data=data)
     names = {offer.name: offer.tool for offer in offered.tools()}
     why = _cut(message)
@@ -101,7 +112,7 @@ async def answer_message(
     for call in [*message.tool_calls, *message.invalid_tool_calls]:
         arguments = unfinished(why) if why else _arguments(call)
         name = str(call.get("name") or "")
-        reply = await offered.call(names.get(name, name), arguments)
+        reply = await offered.call(names.get(name, name), arguments, call_id=str(call.get("id") or ""))
         answers.append(
             ToolMessage(
                 content=_blocks(reply),
@@ -129,5 +140,6 @@ def _cut(message: "AIMessage") -> str:
     said = message.response_metadata or {}
     reason = next((said[key] for key in _REASONS if isinstance(said.get(key), str)), None)
     if reason is None:
-        return "the message does not say why its model stopped"
+        log.error("%s, so its calls are refused; set %s", _UNSAID, _FIELD)
+        return _UNSAID
     return "" if reason in _FINISHED else f"the response stopped with '{reason}'"

@@ -57,7 +57,8 @@ def _caller(offered: Offered, tool: str) -> Invoke:
         status = getattr(getattr(context, "tool_call", None), "status", None)
         is_whole = status in (None, "completed")
         arguments = written(text) if is_whole else unfinished(f"the model left it {status}")
-        return _output(await offered.call(tool, arguments))
+        call_id = str(getattr(context, "tool_call_id", None) or "")
+        return _output(await offered.call(tool, arguments, call_id=call_id))
 
     return invoke
 

@@ -5,7 +5,7 @@
 A refused or failed call reaches the model as a failed one, with the keep's text. pydantic-ai checks nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from toolkeep.errors import ExtraMissing
@@ -55,10 +55,13 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
         agent: str = LOCAL_AGENT,
         session: str = "",
         conversation: str = "",
-        data: Mapping[str, Any] | None = None,
+        data: "Mapping[str, Any] | Callable[[RunContext[Any]], Mapping[str, Any]] | None" = None,
         toolset_id: str | None = None,
     ) -> None:
-        self._offered = Offered(keep, agent=agent, session=session, conversation=conversation, data=data)
+        """`data` is the per-call data, or a function that makes it from the context of the run."""
+        fixed = None if callable(data) else data
+        self._offered = Offered(keep, agent=agent, session=session, conversation=conversation, data=fixed)
+        self._data = data if callable(data) else None
         self._id = toolset_id
 
     @property
@@ -89,7 +92,9 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
     ) -> Any:
         """Make the call; raises pydantic-ai's `ToolFailed` if it is refused or fails."""
         own = (tool.tool_def.metadata or {}).get("toolkeep", name)
-        reply = await self._offered.call(own, _arguments(tool_args, ctx))
+        data = self._data(ctx) if self._data is not None else None
+        call_id = str(ctx.tool_call_id or "")
+        reply = await self._offered.call(own, _arguments(tool_args, ctx), call_id=call_id, data=data)
         if reply.is_error:
             raise ToolFailed(reply.text)
         if reply.blobs:
@@ -97,7 +102,10 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
                 reply.text,
                 *(BinaryContent(blob.data, media_type=blob.mime_type) for blob in reply.blobs),
             ]
-        return reply.text if reply.value is None else reply.value
+        result = reply.result
+        if result is None or result.status != "ok" or reply.text != result.text:
+            return reply.text
+        return result.value
 
 
 def _arguments(given: dict[str, Any], ctx: "RunContext[Any]") -> Arguments:

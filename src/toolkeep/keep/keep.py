@@ -9,9 +9,9 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from toolkeep.authoring.importing import note_keep, refuse_calls
 from toolkeep.calls import (
@@ -42,6 +42,7 @@ from toolkeep.registry.tool_catalog import ToolCatalog
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.stores.registry_state import RegistryState
 from toolkeep.telemetry.logs import LogListener
+from toolkeep.text.display import counted
 from toolkeep.validation.compile import Formats
 from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import Arguments, validate
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from toolkeep.policy.callable_tools import CallableTools
     from toolkeep.policy.decision_explain import Holder
     from toolkeep.providers.export import Exported
-    from toolkeep.providers.keep_provider import Events, KeepProvider
+    from toolkeep.providers.keep_provider import Answers, Events, KeepProvider
     from toolkeep.registry.custom_definitions import OfferOf
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sandbox.trusted_paths import ProcessTrust, TrustedPath
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
     from toolkeep.stores.records import KeepRecord
     from toolkeep.stores.sign_ins import SignInStore
     from toolkeep.telemetry.webhook import Webhook
+
+T = TypeVar("T")
 
 LOCAL_AGENT = "local"
 KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
@@ -95,6 +98,17 @@ class CallKeywords(TypedDict, total=False):
     data: "Mapping[str, Any] | None"
     on_progress: "Progress | None"
     on_output: "Output | None"
+
+
+class AnswerKeywords(TypedDict, total=False):
+    """The keyword arguments of `Keep.answer`."""
+
+    agent: str
+    session: str
+    conversation: str
+    correlation_id: str
+    data: "Mapping[str, Any] | None"
+    strict: bool
 
 
 class Keep(ToolCatalog):
@@ -178,6 +192,10 @@ class Keep(ToolCatalog):
         _OPEN.add(self)
         for grant in policy.agents.values():
             self._watch(grant)
+
+    def __repr__(self) -> str:
+        """The number of tools, for a notebook."""
+        return f"<Keep with {counted(len(self), 'tool')}{', closed' if self._is_closed else ''}>"
 
     def __enter__(self) -> Self:
         return self
@@ -512,6 +530,10 @@ class Keep(ToolCatalog):
 
     def call_sync(self, name: str, arguments: Arguments, **options: "Unpack[CallKeywords]") -> ToolResult:
         """As `call`, for code without an event loop; also inside a notebook."""
+        return self._run(lambda: self.call(name, arguments, **options))
+
+    def _run(self, make: "Callable[[], Coroutine[Any, Any, T]]") -> "T":
+        """The result of a coroutine, on the keep's own event loop."""
         from toolkeep.execution.loop_thread import LoopThread
 
         with self._making:
@@ -519,7 +541,7 @@ class Keep(ToolCatalog):
             loop = self._loop or LoopThread()
             self._loop = None if is_closed else loop
         try:
-            return loop.run(lambda: self.call(name, arguments, **options))
+            return loop.run(make)
         finally:
             if is_closed:
                 loop.close()
@@ -684,41 +706,30 @@ class Keep(ToolCatalog):
         agent: str = LOCAL_AGENT,
         session: str = "",
         conversation: str = "",
+        correlation_id: str = "",
         data: Mapping[str, Any] | None = None,
         strict: bool = False,
-    ) -> list[dict[str, Any]]:
+    ) -> "Answers":
         """Make every call of a model's response, and return the messages that answer them; none: no calls.
 
         The response is what the provider's SDK gave, its data, or its JSON text. A call that the model did
-        not finish is answered and never run. Raises `ResponseUnreadable` for what is no response.
+        not finish is answered and never run. The list also holds the `results`. Without a correlation id of
+        yours, each call has the id that the provider gave to it. Raises `ResponseUnreadable` for what is no
+        response of that provider.
         """
         turn = self._speaker.read(provider, response)
-        return await self._speaker.answer(
-            provider,
-            turn,
-            {"agent": agent, "session": session, "conversation": conversation, "data": data},
-            strict=strict,
-        )
+        who = {"agent": agent, "session": session, "conversation": conversation, "data": data}
+        return await self._speaker.answer(provider, turn, who, correlation_id=correlation_id, strict=strict)
+
+    def answer_sync(self, provider: str, response: Any, **options: "Unpack[AnswerKeywords]") -> "Answers":
+        """As `answer`, for code without an event loop; also inside a notebook."""
+        return self._run(lambda: self.answer(provider, response, **options))
 
     async def answer_stream(
-        self,
-        provider: str,
-        events: "Events",
-        *,
-        agent: str = LOCAL_AGENT,
-        session: str = "",
-        conversation: str = "",
-        data: Mapping[str, Any] | None = None,
-        strict: bool = False,
-    ) -> list[dict[str, Any]]:
+        self, provider: str, events: "Events", **options: "Unpack[AnswerKeywords]"
+    ) -> "Answers":
         """As `answer`, for the events of a stream. It is read to its end before anything is run."""
-        turn = await self._speaker.read_stream(provider, events)
-        return await self._speaker.answer(
-            provider,
-            turn,
-            {"agent": agent, "session": session, "conversation": conversation, "data": data},
-            strict=strict,
-        )
+        return await self.answer(provider, await self._speaker.read_stream(provider, events), **options)
 
     # --- does a call fit -------------------------------------------------------------------------
 

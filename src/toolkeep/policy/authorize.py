@@ -7,6 +7,7 @@ permit the call. Either way the result carries a `Decision` (the proof that is a
 It does not confine the tool: a capability is checked here and enforced by the sandbox.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +53,8 @@ from toolkeep.policy.touched_resources import (
 from toolkeep.sandbox.import_guard import writable_folders
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths, search_path
 from toolkeep.text.display import HIDDEN
+
+log = logging.getLogger("toolkeep.policy")
 
 _PLANS: Final = 10_000
 """Size of the cache of touch plans, by definition hash."""
@@ -133,6 +136,8 @@ class Authorizer:
         self.active_policies = active_policies
         self._examples = tuple(examples)
         self._check_arguments = check
+        self._logged = ""
+        """The problem of the policies that was logged last."""
         self._project = project
         self._search = search_path()
         self._protected = ProtectedPaths(state_folder, trusted)
@@ -201,6 +206,9 @@ class Authorizer:
         # Fail closed: an unusable policy set denies every call. To skip only the broken policy could skip a
         # forbid.
         if problem := self.problem():
+            if problem != self._logged:  # once, not for each call of a model that tries again
+                self._logged = problem
+                log.error("no call is permitted: %(problem)s", {"problem": problem})
             message = f"No call is permitted: {problem}"
             return self._denied(
                 checked, refuse(request, Code.POLICIES_INVALID, message, "Tell the operator.")
@@ -523,6 +531,7 @@ def _bound(request: ToolCall, grant_hash: str) -> str:
 
 def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies, advice: str = "") -> Refusal:
     if verdict.errors:
+        log.error("the policies could not be applied: %(problem)s", {"problem": verdict.errors[0]})
         message = f"The policies could not be applied: {verdict.errors[0]}"
     elif verdict.policies:
         first = policies.by_id[verdict.policies[0]]

@@ -6,7 +6,7 @@ from typing import Any, Final
 from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.response_reader import inside, items, word
+from toolkeep.providers.response_reader import inside, items, missing_field, word
 from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import CALLERS, Messages, Shown, Vendor, texts
 
@@ -133,7 +133,9 @@ def _block(blob: Blob) -> dict[str, Any] | None:
 VENDOR: Final = Vendor(
     profile=PROFILE,
     shape=shape,
+    missing=missing_field(content=list, stop_reason=object),
     read=read,
+    is_event=lambda event: word(event.get("type")).startswith(("message_", "content_block_")),
     stream=Stream,
     write=write,
     features=frozenset(("examples", "deferred", "cache", "callers")),

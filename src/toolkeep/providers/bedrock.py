@@ -6,11 +6,14 @@ from typing import Any, Final
 from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.response_reader import inside, items, word
+from toolkeep.providers.response_reader import inside, items, missing_field, word
 from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
 _EXECUTABLE: Final = "tool_use"
+_EVENTS: Final = frozenset(
+    ("messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata")
+)
 _DOCUMENTS: Final = {
     "application/pdf": "pdf",
     "text/csv": "csv",
@@ -114,7 +117,9 @@ VENDOR: Final = Vendor(
         name="bedrock", key_pattern=r"[a-zA-Z0-9_.-]{1,64}", takes_booleans=False, strict="subset"
     ),
     shape=shape,
+    missing=missing_field(output=dict, stopReason=object),
     read=read,
+    is_event=lambda event: not _EVENTS.isdisjoint(event),
     stream=Stream,
     write=write,
     features=frozenset(("cache",)),

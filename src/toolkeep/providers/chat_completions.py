@@ -5,7 +5,7 @@ from typing import Any
 
 from toolkeep.providers.model_turn import ModelCall, Turn, from_text, name_in, settled
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.response_reader import first, inside, items, word
+from toolkeep.providers.response_reader import first, inside, items, missing_field, word
 from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import Messages, Shown
 
@@ -46,6 +46,14 @@ def _call(item: dict[str, Any]) -> ModelCall:
         name=name_in(function.get("name")),
         arguments=from_text(function.get("arguments")),
     )
+
+
+missing: Callable[[dict[str, Any]], str] = missing_field(choices=list)
+
+
+def is_event(event: dict[str, Any]) -> bool:
+    """Whether data is a chunk of a completion."""
+    return isinstance((inside(event, "data") or event).get("choices"), (list, tuple))
 
 
 def reader(executable: frozenset[str]) -> Callable[[dict[str, Any]], Turn]:

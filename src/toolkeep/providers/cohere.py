@@ -8,7 +8,7 @@ from toolkeep.providers.chat_completions import calls_in, shape
 from toolkeep.providers.model_turn import Turn, name_in, settled
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.response_reader import inside, word
+from toolkeep.providers.response_reader import inside, missing_field, word
 from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import Messages, Vendor
 
@@ -58,7 +58,9 @@ def write(replies: Sequence[Reply]) -> Messages:
 VENDOR: Final = Vendor(
     profile=Profile(name="cohere", takes_booleans=False, strict_fields=COHERE_STRICT_FIELDS),
     shape=shape,
+    missing=missing_field(message=dict, finish_reason=object),
     read=read,
+    is_event=lambda event: word(event.get("type")).startswith(("message-", "content-", "tool-", "citation-")),
     stream=Stream,
     write=write,
 )

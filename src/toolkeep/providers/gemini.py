@@ -50,6 +50,13 @@ def gather(declarations: Messages) -> Messages:
     return [{"functionDeclarations": declarations}] if declarations else []
 
 
+def missing(response: dict[str, Any]) -> str:
+    """A blocked prompt has feedback and no candidates, and the last event of a stream may have usage only."""
+    feedback = either(response, "promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata")
+    is_response = isinstance(response.get("candidates"), (list, tuple)) or isinstance(feedback, dict)
+    return "" if is_response else "candidates"
+
+
 def read(response: dict[str, Any]) -> Turn:
     """The calls of the first candidate."""
     stream = Stream()
@@ -245,7 +252,9 @@ VENDOR: Final = Vendor(
     profile=PROFILE,
     shape=shape,
     gather=gather,
+    missing=missing,
     read=read,
+    is_event=lambda event: not missing(event),
     stream=Stream,
     write=write,
     features=frozenset(("outputs",)),

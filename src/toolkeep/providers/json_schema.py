@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolkeep.providers.model_turn import ModelCall, Turn, from_text, name_in, settled
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.response_reader import items
+from toolkeep.providers.response_reader import items, missing_field
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
 
@@ -24,6 +24,15 @@ def shape_schema(shown: Shown) -> dict[str, Any]:
 def shape_grammar(shown: Shown) -> dict[str, Any]:
     """A tool with the schema for decoding its arguments."""
     return {"name": shown.alias, "description": shown.description, "schema": shown.schema}
+
+
+_CALLS: Final = missing_field(calls=list)
+_CALL: Final = missing_field(name=str)
+
+
+def missing(response: dict[str, Any]) -> str:
+    """One call, or several."""
+    return _CALLS(response) if "calls" in response else _CALL(response)
 
 
 def read(response: dict[str, Any]) -> Turn:
@@ -55,11 +64,17 @@ def write(replies: Sequence[Reply]) -> Messages:
 
 
 JSON_SCHEMA: Final = Vendor(
-    profile=Profile(name="json-schema"), shape=shape_schema, read=read, stream=None, write=write
+    profile=Profile(name="json-schema"),
+    shape=shape_schema,
+    missing=missing,
+    read=read,
+    stream=None,
+    write=write,
 )
 LLGUIDANCE: Final = Vendor(
     profile=Profile(name="llguidance", strict="codec", is_always_strict=True),
     shape=shape_grammar,
+    missing=missing,
     read=read,
     stream=None,
     write=write,
@@ -67,6 +82,7 @@ LLGUIDANCE: Final = Vendor(
 XGRAMMAR: Final = Vendor(
     profile=Profile(name="xgrammar", strict="codec", is_always_strict=True),
     shape=shape_grammar,
+    missing=missing,
     read=read,
     stream=None,
     write=write,

@@ -1,7 +1,7 @@
 """A keep's side of a conversation: export tools for an agent, read the calls of a response, write the
 results."""
 
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -17,11 +17,20 @@ from toolkeep.providers.schema_losses import Losses, NotExpressible
 from toolkeep.providers.stream_assembly import StreamTooLong
 from toolkeep.providers.strict.codec import StrictCodec
 from toolkeep.providers.strict.nodes import Undecodable
-from toolkeep.providers.vendor import Messages, Vendor
+from toolkeep.providers.vendor import Vendor
 from toolkeep.providers.vendor_registry import vendor_of
 from toolkeep.validation.parse import NotStrictJson, parse_json_fully
 
 Events = Iterable[Any] | AsyncIterable[Any]
+
+
+class Answers(list[dict[str, Any]]):
+    """The messages that answer the calls of a response, with the result of each call in order."""
+
+    def __init__(self, messages: Iterable[dict[str, Any]], results: Sequence[ToolResult]) -> None:
+        super().__init__(messages)
+        self.results = tuple(results)
+        """The `ToolResult` of each call: its id, value or error, and timings."""
 
 
 class ProviderHost(Protocol):
@@ -70,10 +79,14 @@ class KeepProvider:
         return found
 
     def read(self, provider: str, response: Any) -> Turn:
-        """The calls of a whole response."""
-        data = data_of(response, provider)
+        """The calls of a whole response; one that was read already is returned."""
+        if isinstance(response, Turn):
+            return response
+        data, vendor = data_of(response, provider), vendor_of(provider)
+        if missing := vendor.missing(data):
+            raise ResponseUnreadable(provider, f"it has no '{missing}'")
         with _bounded(provider):
-            return vendor_of(provider).read(data)
+            return vendor.read(data)
 
     async def read_stream(self, provider: str, events: Events) -> Turn:
         """The calls of a stream, read to its end."""
@@ -81,17 +94,23 @@ class KeepProvider:
         if vendor.stream is None:
             raise ResponseUnreadable(provider, "it has no streams")
         reader = vendor.stream()
+        fed = known = 0
         with _bounded(provider):
-            if isinstance(events, AsyncIterable):
-                async for event in events:
-                    reader.feed(data_of(event, provider))
-            else:
-                for event in events:
-                    reader.feed(data_of(event, provider))
+            async for event in _each(events):
+                data = data_of(event, provider)
+                fed, known = fed + 1, known + vendor.is_event(data)
+                reader.feed(data)
+        if fed and not known:
+            raise ResponseUnreadable(provider, "none of the events is one of its streams")
         return reader.turn()
 
-    async def answer(self, provider: str, turn: Turn, who: Mapping[str, Any], *, strict: bool) -> Messages:
-        """Make every call of a turn, and answer each exactly once; `who` are options of every call."""
+    async def answer(
+        self, provider: str, turn: Turn, who: Mapping[str, Any], *, correlation_id: str, strict: bool
+    ) -> Answers:
+        """Make every call of a turn, and answer each exactly once; `who` are options of every call.
+
+        Without a correlation id of the caller, a call has the id that the provider gave to it.
+        """
         vendor, agent = vendor_of(provider), str(who["agent"])
         names = self._names_of(turn, vendor, agent)
         made = [
@@ -99,6 +118,7 @@ class KeepProvider:
                 "name": name,
                 "arguments": self._arguments(call, name, vendor, agent, strict=strict),
                 **who,
+                "correlation_id": correlation_id or call.id,
             }
             for call, name in zip(turn.calls, names, strict=True)
         ]
@@ -109,7 +129,7 @@ class KeepProvider:
             reply_to(call, result, self._definition(name, agent))
             for call, name, result in zip(turn.calls, names, results, strict=True)
         ]
-        return vendor.write(replies)
+        return Answers(vendor.write(replies), results)
 
     def _names_of(self, turn: Turn, vendor: Vendor, agent: str) -> list[str]:
         """The tools that the calls name; all tools are searched at most once."""
@@ -153,6 +173,15 @@ class KeepProvider:
             except NotExpressible:
                 self._codecs[key] = None
         return self._codecs[key]
+
+
+async def _each(events: Events) -> AsyncIterator[Any]:
+    if isinstance(events, AsyncIterable):
+        async for event in events:
+            yield event
+    else:
+        for event in events:
+            yield event
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from toolkeep.definitions.vocabulary import Danger, SideEffect
 from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import METADATA_KEY, Reply
-from toolkeep.providers.response_reader import inside
+from toolkeep.providers.response_reader import inside, missing_field
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
 _OPEN_WORLD: Final = frozenset(
@@ -124,6 +124,14 @@ def _shaper(*, is_modern: bool) -> Callable[[Shown], dict[str, Any]]:
     return lambda shown: tool_data(shown.alias, shown.definition, shown.schema, is_modern=is_modern)
 
 
+def missing(request: dict[str, Any]) -> str:
+    """A call names its tool."""
+    return _NAMED(inside(request, "params") or request)
+
+
+_NAMED: Final = missing_field(name=str)
+
+
 def read(request: dict[str, Any]) -> Turn:
     """The call of a `tools/call` request, or of its params only."""
     params = inside(request, "params") or request
@@ -150,6 +158,7 @@ def _vendor(name: str, *, is_modern: bool) -> Vendor:
     return Vendor(
         profile=Profile(name=name, name_pattern=r"[A-Za-z0-9_.-]{1,128}", name_chars=128),
         shape=_shaper(is_modern=is_modern),
+        missing=missing,
         read=read,
         stream=None,
         write=_writer(is_modern=is_modern),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from toolkeep.providers.chat_completions import ChatStream, reader, shape
+from toolkeep.providers.chat_completions import ChatStream, is_event, missing, reader, shape
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import Reply
 from toolkeep.providers.vendor import Messages, Vendor
@@ -27,7 +27,9 @@ def write(replies: Sequence[Reply]) -> Messages:
 VENDOR: Final = Vendor(
     profile=Profile(name="mistral", takes_booleans=False, strict="codec"),
     shape=shape,
+    missing=missing,
     read=reader(EXECUTABLE),
+    is_event=is_event,
     stream=lambda: ChatStream(EXECUTABLE),
     write=write,
 )

@@ -7,7 +7,7 @@ from toolkeep.providers.chat_completions import id_in, shape
 from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.response_reader import inside, items, word
+from toolkeep.providers.response_reader import inside, items, missing_field, word
 from toolkeep.providers.stream_assembly import add_call, lasting
 from toolkeep.providers.vendor import Messages, Vendor
 
@@ -20,6 +20,9 @@ PROFILE: Final = Profile(
     inlines_references=True,
     takes_booleans=False,
 )
+
+
+missing = missing_field(message=dict, done=bool)
 
 
 def read(response: dict[str, Any]) -> Turn:
@@ -69,4 +72,12 @@ def write(replies: Sequence[Reply]) -> Messages:
     ]
 
 
-VENDOR: Final = Vendor(profile=PROFILE, shape=shape, read=read, stream=Stream, write=write)
+VENDOR: Final = Vendor(
+    profile=PROFILE,
+    shape=shape,
+    missing=missing,
+    read=read,
+    is_event=lambda event: not missing(event),
+    stream=Stream,
+    write=write,
+)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from toolkeep.providers.chat_completions import ChatStream, reader, shape, write
+from toolkeep.providers.chat_completions import ChatStream, is_event, missing, reader, shape, write
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.vendor import Vendor
 
@@ -24,7 +24,9 @@ PROFILE: Final = Profile(
 VENDOR: Final = Vendor(
     profile=PROFILE,
     shape=shape,
+    missing=missing,
     read=reader(EXECUTABLE),
+    is_event=is_event,
     stream=lambda: ChatStream(EXECUTABLE),
     write=write,
 )

@@ -8,7 +8,7 @@ from toolkeep.providers.model_turn import ModelCall, Turn, from_text, name_in, s
 from toolkeep.providers.openai import ROOT_FORBIDS
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.response_reader import inside, items, word
+from toolkeep.providers.response_reader import inside, items, missing_field, word
 from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import CALLERS, Messages, Shown, Vendor, texts
 
@@ -136,7 +136,9 @@ VENDOR: Final = Vendor(
         strict="codec",
     ),
     shape=shape,
+    missing=missing_field(output=list),
     read=read,
+    is_event=lambda event: word(event.get("type")).startswith("response."),
     stream=Stream,
     write=write,
     features=frozenset(("deferred", "callers", "outputs")),

@@ -1,5 +1,6 @@
 """A provider's response as plain data, from a dict, an SDK object, or JSON text, which is parsed strictly."""
 
+from collections.abc import Callable
 from typing import Any
 
 from toolkeep.errors import ResponseUnreadable
@@ -28,6 +29,21 @@ def _parsed(raw: bytes, provider: str) -> Any:
         return parse_json_fully(raw, depth=_DEPTH)
     except NotStrictJson as error:
         raise ResponseUnreadable(provider, f"it is not JSON: {error.reason}") from error
+
+
+_ITEMS = (list, tuple)
+
+
+def missing_field(**kinds: type) -> Callable[[dict[str, Any]], str]:
+    """A function that names the first of these fields that a response lacks, or has with another type."""
+
+    def missing(response: dict[str, Any]) -> str:
+        for name, kind in kinds.items():
+            if name not in response or not isinstance(response[name], _ITEMS if kind is list else kind):
+                return name
+        return ""
+
+    return missing
 
 
 def inside(data: Any, *keys: str) -> dict[str, Any]:

@@ -38,6 +38,10 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 Messages = list[dict[str, Any]]
 
 
+def _is_any(_: dict[str, Any]) -> bool:
+    return True
+
+
 def _as_they_are(tools: Messages) -> Messages:
     return tools
 
@@ -49,8 +53,12 @@ class Vendor:
     profile: Profile
     shape: Callable[[Shown], dict[str, Any]]
     """One definition."""
+    missing: Callable[[dict[str, Any]], str]
+    """The name of a field that each response has, if the data lacks it; such data is no response."""
     read: Callable[[dict[str, Any]], Turn]
     """A whole response."""
+    is_event: Callable[[dict[str, Any]], bool] = _is_any
+    """Whether data is an event of a stream."""
     stream: Callable[[], StreamReader] | None
     """A reader for a stream; None if there are no streams."""
     write: Callable[[Sequence[Reply]], Messages]

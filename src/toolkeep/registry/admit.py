@@ -29,6 +29,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = "code"
     is_built_in: bool = False
     is_custom: bool = False
+    code_hash: str = ""
+    """Hash of its code, where a file of tools brings it."""
     held_back: str = ""
     """Why it is quarantined, if it is."""
     suspicion: str = ""
@@ -80,6 +82,7 @@ def admit(
         runner=runner,
         warnings=(*circumstances.warnings, *warnings, *arguments.warnings, *output.warnings),
         definition_hash=definition.hash,
+        code_hash=circumstances.code_hash,
         provider=circumstances.provider,
         is_built_in=circumstances.is_built_in,
         is_custom=circumstances.is_custom,

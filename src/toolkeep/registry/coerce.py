@@ -26,6 +26,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Its name, if the tool cannot be read."""
     runner: Any = None
     is_custom: bool = False
+    code_hash: str = ""
+    """Hash of its code, where a file of tools brings it."""
     held_back: str = ""
     """Why it is quarantined, if it is."""
     suspicion: str = ""

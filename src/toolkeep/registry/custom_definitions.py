@@ -155,7 +155,7 @@ class DefinitionEditor:
             held = self._registry.versions(definition.name)
             if held and held[0].provider == STORE:
                 others = [one for one in held if one.version != tool.version]
-                self._registry.exchange(definition.name, [tool, *others], provider=STORE, is_trial=True)
+                self._registry.exchange([definition.name], [tool, *others], provider=STORE, is_trial=True)
             else:
                 self._registry.add_all([tool], is_trial=True)
 
@@ -200,7 +200,7 @@ class DefinitionEditor:
             self._sized(new)
             versions = (new, *(family.earlier if is_switch else family.all))
             tried = self._admit_all(versions, self._registry.versions(before.name))
-            self._registry.exchange(before.name, tried, provider=STORE, is_trial=True)
+            self._registry.exchange([before.name], tried, provider=STORE, is_trial=True)
             keep = self.store.switch if is_switch else self.store.replace
             kept = keep(new, revision=before.revision)
             self._take(kept.name, self.store.find(kept.name), tried)
@@ -271,7 +271,7 @@ class DefinitionEditor:
             )
             self._bus.tell(failed)
             if is_stored := any(tool.provider == STORE for tool in self._registry.versions(name)):
-                self._registry.exchange(name, [], provider=STORE)
+                self._registry.exchange([name], [], provider=STORE)
             return is_stored
 
     def _take(self, name: str, family: Family | None, admitted: Iterable[RegisteredTool] = ()) -> bool:
@@ -281,7 +281,7 @@ class DefinitionEditor:
         if [_key(tool) for tool in ours] == [_stored_key(one) for one in stored]:
             return False
         tools = self._admit_all(stored, [*ours, *admitted])
-        self._registry.exchange(name, tools, provider=STORE)
+        self._registry.exchange([name], tools, provider=STORE)
         return True
 
     def _admit_all(

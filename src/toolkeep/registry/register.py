@@ -187,6 +187,10 @@ class Registrar:
                 held_by = "a tool of yours that was skipped"
                 raise DuplicateTool(name, held_by=held_by, hint="give it another name")
 
+    def skip(self, provider: str, name: str, error: ToolkeepError) -> Skipped:
+        """Note and publish that a tool was skipped."""
+        return self._skip(provider, name, error)
+
     def _skip(self, provider: str, name: str, error: ToolkeepError, aliases: Iterable[str] = ()) -> Skipped:
         if provider != PROJECT:
             self._missed.update(map(fold, (name, *aliases)))
@@ -209,6 +213,7 @@ class Registrar:
             provider=provider,
             is_built_in=provider == CORE,
             is_custom=bool(offer and offer.is_custom),
+            code_hash=offer.code_hash if offer else "",
             held_back=offer.held_back if offer else "",
             suspicion=_suspicion(definition, offer),
             problems=isolation_problems(given, definition, runner, self._services),

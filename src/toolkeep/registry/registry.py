@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from toolkeep.authoring.foreign_tools import ForeignTool
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.tool import definition_data
+from toolkeep.definitions.tool import ToolDefinition, definition_data
 from toolkeep.definitions.version_order import fold, split_version
 from toolkeep.definitions.vocabulary import Category, Tier, ToolState
 from toolkeep.errors import NotAccepted, StaysDisabled, ToolkeepError, UnknownTool
@@ -104,28 +105,37 @@ class ToolRegistry:
         return held
 
     def exchange(
-        self, name: str, tools: Sequence[RegisteredTool], *, provider: str, is_trial: bool = False
+        self,
+        names: Sequence[str],
+        tools: Sequence[RegisteredTool],
+        *,
+        provider: str,
+        is_trial: bool = False,
     ) -> None:
-        """Atomically replace all versions that a provider has under a name; no versions remove the tool."""
+        """Atomically replace all versions that a provider has under some names; a name without a tool is
+        removed."""
         with self._lock:
-            before = self.snapshot.versions(name)
             draft = Draft(self.snapshot, self._tier)
-            if before and before[0].provider == provider:
-                draft.remove(fold(before[0].name))
+            before: dict[str, RegisteredTool] = {}
+            known: set[str] = set()
+            for name in names:
+                family = self.snapshot.versions(name)
+                known.update(tool.run_key for tool in family)
+                if family and family[0].provider == provider and fold(family[0].name) not in before:
+                    before[fold(family[0].name)] = family[0]
+                    draft.remove(fold(family[0].name))
             settled = self._settled(tools, is_whole=False)
             held = [draft.add(tool) for tool in settled]
             if is_trial:
                 return
             self.snapshot = draft.finish()
-        known = {tool.definition_hash for tool in before}
         new = [
-            (tool, holder)
-            for tool, holder in zip(settled, held, strict=True)
-            if tool.definition_hash not in known
+            (tool, holder) for tool, holder in zip(settled, held, strict=True) if tool.run_key not in known
         ]
         self._tell_registered([tool for tool, _ in new], [holder for _, holder in new])
-        if before and not tools:
-            self._bus.tell(ToolUnregistered(tool_name=before[0].name, version=""))
+        for key, removed in before.items():
+            if all(fold(tool.name) != key for tool in tools):
+                self._bus.tell(ToolUnregistered(tool_name=removed.name, version=""))
 
     def add_each(
         self, tools: Sequence[RegisteredTool], *, is_whole: bool = False
@@ -170,7 +180,7 @@ class ToolRegistry:
             key = self._key(name)
             tool = self.snapshot.families[key][0]
             pin = self.pinned(tool)
-            if pin is None or not pin.pending_hash or pin.pending_hash != tool.definition_hash:
+            if pin is None or not pin.pending_hash or pin.pending_hash != _arrived(tool).hash:
                 what = f"tool {name!r} has no changed definition to accept"
                 raise NotAccepted(what, hint="`toolkeep list` shows what is quarantined")
             if definition_hash != pin.pending_hash or not self._state.take(pin):
@@ -211,7 +221,7 @@ class ToolRegistry:
         before, now = earlier.get(key) if key else None, self._pins.get(key) if key else None
         if _moment(before) == _moment(now):
             return self._restate(tool)
-        waited = before is not None and before.pending_hash == tool.definition_hash
+        waited = before is not None and before.pending_hash == _arrived(tool).hash
         if tool.state is ToolState.QUARANTINED and not waited:
             return tool  # for another reason than its pin, such as a file that nobody accepted
         if now is None or not _is_pinned(now, tool):
@@ -316,7 +326,7 @@ class ToolRegistry:
                 self._pins[pin.key] = met
                 self._state.wait_for(met)
             disagreement = self._locked.disagreement(met)
-            if met.definition_hash != tool.definition_hash or disagreement:
+            if met.definition_hash != _arrived(tool).hash or disagreement:
                 return with_state(tool, ToolState.QUARANTINED, _why_it_waits(met, tool, disagreement))
             tool = _with_version(tool, met.version)
         return self._in_its_state(tool)
@@ -391,7 +401,7 @@ class ToolRegistry:
                 changed = ToolQuarantined(
                     tool_name=tool.name,
                     pinned_hash=pin.definition_hash,
-                    definition_hash=tool.definition_hash,
+                    definition_hash=_arrived(tool).hash,
                 )
                 self._bus.tell(changed)
 
@@ -420,10 +430,19 @@ def _arrives(tool: RegisteredTool) -> bool:
     return is_import(tool) and tool.state is not ToolState.QUARANTINED
 
 
+def _arrived(tool: RegisteredTool) -> ToolDefinition:
+    """The definition that an import brought: what the host states about it in code is not pinned.
+
+    A statement of the program itself, such as `tool(effects="none")(theirs)`, needs no person's consent.
+    """
+    return tool.runner.arrived if isinstance(tool.runner, ForeignTool) else tool.definition
+
+
 def _pin(tool: RegisteredTool, *, waits: bool) -> Pin:
     """The pin of a new import: trusted on first use, or waiting for approval."""
     origin, name = pin_key(tool)
-    definition = definition_data(tool.definition)
+    arrived = _arrived(tool)
+    definition = definition_data(arrived)
     if waits or tool.suspicion:
         return Pin(
             origin=origin,
@@ -431,20 +450,20 @@ def _pin(tool: RegisteredTool, *, waits: bool) -> Pin:
             definition_hash="",
             version=tool.version,
             definition={},
-            pending_hash=tool.definition_hash,
+            pending_hash=arrived.hash,
             pending=definition,
         )
     return Pin(
         origin=origin,
         name=name,
-        definition_hash=tool.definition_hash,
+        definition_hash=arrived.hash,
         version=tool.version,
         definition=definition,
     )
 
 
 def _why_it_waits(pin: Pin, tool: RegisteredTool, disagreement: str) -> str:
-    is_changed = pin.is_accepted and pin.definition_hash != tool.definition_hash
+    is_changed = pin.is_accepted and pin.definition_hash != _arrived(tool).hash
     reasons = [CHANGED] if is_changed else [disagreement] if disagreement else []
     if not reasons and not tool.suspicion:
         reasons = [NEW]
@@ -453,10 +472,11 @@ def _why_it_waits(pin: Pin, tool: RegisteredTool, disagreement: str) -> str:
 
 def _met(pin: Pin, tool: RegisteredTool) -> Pin:
     """The pin after the definition arrived again: the same, or with a change that waits for approval."""
-    pending_hash = "" if tool.definition_hash == pin.definition_hash else tool.definition_hash
+    arrived = _arrived(tool)
+    pending_hash = "" if arrived.hash == pin.definition_hash else arrived.hash
     if pin.pending_hash == pending_hash:
         return pin
-    pending = definition_data(tool.definition) if pending_hash else None
+    pending = definition_data(arrived) if pending_hash else None
     return msgspec.structs.replace(pin, pending_hash=pending_hash, pending=pending)
 
 
@@ -466,8 +486,9 @@ def _moment(pin: Pin | None) -> tuple[str, ...]:
 
 def _is_pinned(pin: Pin, tool: RegisteredTool) -> bool:
     """Whether a pin is about this very definition, whichever version we assigned."""
-    arrived = tool.definition.replace(version=pin.definition.get("version", tool.version))
-    return pin.definition_hash in (tool.definition_hash, arrived.hash)
+    arrived = _arrived(tool)
+    numbered = arrived.replace(version=pin.definition.get("version", tool.version))
+    return pin.definition_hash in (arrived.hash, numbered.hash)
 
 
 def _with_version(tool: RegisteredTool, version: str) -> RegisteredTool:

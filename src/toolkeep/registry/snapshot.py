@@ -4,7 +4,8 @@ in.
 A snapshot never changes, so a reader that keeps one never sees half an update.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar, overload
 
 import msgspec
 
@@ -16,8 +17,79 @@ from toolkeep.limits import VERSIONS
 from toolkeep.registry.tiers import check_count
 from toolkeep.registry.tool_provider import PROJECT
 
+V = TypeVar("V")
+D = TypeVar("D")
+
 Family = tuple[RegisteredTool, ...]
 """The versions of one name, newest first."""
+
+
+class Index(Mapping[str, V]):
+    """An immutable mapping in two layers, of which the next index copies only the small one.
+
+    Copying everything for each tool would make registering one by one quadratic.
+    """
+
+    __slots__ = ("base", "recent")
+
+    def __init__(self, base: Mapping[str, V], recent: Mapping[str, V]) -> None:
+        self.base = base
+        self.recent = recent
+
+    @overload
+    def get(self, key: str, /) -> V | None: ...
+    @overload
+    def get(self, key: str, default: V | D, /) -> V | D: ...
+    def get(self, key: str, default: V | D | None = None, /) -> V | D | None:
+        """The value, or the default. No value is None."""
+        found = self.recent.get(key)
+        return self.base.get(key, default) if found is None else found
+
+    def __getitem__(self, key: str) -> V:
+        return self.recent[key] if key in self.recent else self.base[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.base
+        yield from (key for key in self.recent if key not in self.base)
+
+    def __len__(self) -> int:
+        return len(self.base) + sum(key not in self.base for key in self.recent)
+
+
+class _IndexDraft(Generic[V]):
+    """The next index while it is built."""
+
+    def __init__(self, index: Index[V]) -> None:
+        self._base = index.base
+        self._recent = dict(index.recent)
+
+    def finish(self) -> Index[V]:
+        """The index; a recent layer above the square root of the rest is merged into it."""
+        if len(self._recent) ** 2 > len(self._base):
+            return Index({**self._base, **self._recent}, {})
+        return Index(self._base, self._recent)
+
+    @overload
+    def get(self, key: str, /) -> V | None: ...
+    @overload
+    def get(self, key: str, default: V, /) -> V: ...
+    def get(self, key: str, default: V | None = None, /) -> V | None:
+        """The value, or the default."""
+        found = self._recent.get(key)
+        return self._base.get(key, default) if found is None else found
+
+    def __getitem__(self, key: str) -> V:
+        return self._recent[key] if key in self._recent else self._base[key]
+
+    def __setitem__(self, key: str, value: V) -> None:
+        self._recent[key] = value
+
+    def remove(self, key: str) -> None:
+        """Remove a key, if it is there; this alone copies everything."""
+        if key in self._base:
+            self._recent = {**self._base, **self._recent}
+            self._base = {}
+        self._recent.pop(key, None)
 
 
 class Snapshot:
@@ -27,9 +99,9 @@ class Snapshot:
 
     def __init__(
         self,
-        families: dict[str, Family],
-        names: dict[str, str],
-        answering: dict[str, RegisteredTool],
+        families: Index[Family],
+        names: Index[str],
+        answering: Index[RegisteredTool],
         custom_count: int = 0,
     ) -> None:
         self.families = families
@@ -66,7 +138,7 @@ class Snapshot:
         return self._ordered
 
 
-EMPTY = Snapshot({}, {}, {})
+EMPTY = Snapshot(Index({}, {}), Index({}, {}), Index({}, {}))
 
 
 def _head(family: Family) -> RegisteredTool:
@@ -80,15 +152,16 @@ class Draft:
     """The next snapshot while it is built; used by one writer."""
 
     def __init__(self, snapshot: Snapshot, tier: Tier) -> None:
-        self._families = dict(snapshot.families)
-        self._names = dict(snapshot.names)
-        self._answering = dict(snapshot.answering)
+        self._families = _IndexDraft(snapshot.families)
+        self._names = _IndexDraft(snapshot.names)
+        self._answering = _IndexDraft(snapshot.answering)
         self._tier = tier
         self._custom = snapshot.custom_count
 
     def finish(self) -> Snapshot:
         """The snapshot."""
-        return Snapshot(self._families, self._names, self._answering, self._custom)
+        indices = self._families.finish(), self._names.finish(), self._answering.finish()
+        return Snapshot(*indices, self._custom)
 
     def add(self, tool: RegisteredTool) -> RegisteredTool:
         """The tool, or the one with the same definition that is registered already; raises if a name is
@@ -116,10 +189,11 @@ class Draft:
 
     def remove(self, key: str, version: str = "") -> None:
         """Remove a tool, with all of its versions or one of them; raises for a built-in."""
-        family = self._families.pop(key)
+        family = self._families[key]
         if family[0].is_built_in:
             raise BuiltInProtected(family[0].name, action="removed")
-        self._answering.pop(family[0].name, None)
+        self._families.remove(key)
+        self._answering.remove(family[0].name)
         self._forget_names(family)
         if version and (rest := tuple(tool for tool in family if tool.version != version)):
             self._put(key, rest)
@@ -129,17 +203,19 @@ class Draft:
     def _forget_names(self, family: Family) -> None:
         for tool in family:
             for name in (tool.name, *tool.definition.aliases):
-                self._names.pop(fold(name), None)
+                self._names.remove(fold(name))
 
     def _put(self, key: str, versions: Family) -> None:
         family = tuple(sorted(versions, key=lambda tool: precedence(tool.version), reverse=True))
         self._families[key] = family
         for tool in family:
-            self._names.update((fold(name), key) for name in (tool.name, *tool.definition.aliases))
+            for name in (tool.name, *tool.definition.aliases):
+                self._names[fold(name)] = key
         head = _head(family)
-        self._answering.pop(head.name, None)
         if head.is_enabled:
             self._answering[head.name] = head
+        else:
+            self._answering.remove(head.name)
 
     def _let_go_of_the_projects(self, tool: RegisteredTool) -> None:
         """Remove a project's tool whose name another provider wants: a cloned project could otherwise block

@@ -6,6 +6,7 @@ secret and no argument, because a zygote's memory is copied into every worker.
 
 import base64
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -38,6 +39,8 @@ DEFAULT_ENVIRONMENT: Final = (
     ("TMPDIR", SCRATCH),
 )
 
+COPY_VARIABLE: Final = "_TOOLKEEP_COPY"
+"""Names the folder of a copy of code and that of its source, as JSON, to a worker that imports the copy."""
 IMPORTS_VARIABLE: Final = "_TOOLKEEP_IMPORTS"
 """Variable that tells processes spawned by `multiprocessing` in a worker where its modules are."""
 
@@ -49,6 +52,27 @@ def interpreter_paths() -> tuple[str, ...]:
     if any(path.startswith("/nix/store/") for path in found):
         found.add("/nix/store")
     return tuple(sorted(path for path in found if path != "/" and not _is_within(path, SYSTEM)))
+
+
+def virtual_environment() -> dict[str, str] | None:
+    """What a worker's own copy of this process's virtual environment is made of; None without one."""
+    if sys.prefix == sys.base_prefix:
+        return None
+    try:
+        settings = Path(sys.prefix, "pyvenv.cfg").read_text("utf-8")
+    except (OSError, ValueError):
+        settings = ""
+    shows_system = _SHOWS_SYSTEM.search(settings)
+    return {
+        "interpreter": os.path.realpath(sys.executable),
+        "prefix": os.path.realpath(sys.prefix),
+        "shows_system": "true" if shows_system else "false",
+    }
+
+
+_SHOWS_SYSTEM: Final = re.compile(
+    r"^include-system-site-packages\s*=\s*true\s*$", re.MULTILINE | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +158,7 @@ class ZygotePlan:
             "closes_network": not is_standard,
             "has_proc": self.has_proc,
             "ordinary_id": self.ordinary_id,
+            "virtual_environment": virtual_environment(),
             "preload": self.preload,
             "import_paths": self.import_paths,
             "packages": self.packages,

@@ -59,9 +59,14 @@ class ToolsFileProvider:
             tool=refused or _confined(definition or {}),
             name=found.reference if refused else "",
             runner=Run(
-                kind="python", target=f"{place}:{found.reference}", code=code, places=self._file.places
+                kind="python",
+                target=f"{place}:{found.reference}",
+                code=code,
+                places=self._file.places,
+                copy=self._file.copy,
             ),
             is_custom=True,
+            code_hash=self._file.seal,
             locate=lambda _: shown,
         )
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from toolkeep import events
 from toolkeep.events import Event
+from toolkeep.host.log_lines import ErrorsOnStderr, has_listener
 
 _REGISTRY = logging.getLogger("toolkeep.registry")
 _VALIDATION = logging.getLogger("toolkeep.validation")
@@ -19,7 +20,7 @@ _STORE = logging.getLogger("toolkeep.store")
 _POLICY = logging.getLogger("toolkeep.policy")
 _EXECUTION = logging.getLogger("toolkeep.execution")
 
-logging.getLogger("toolkeep").addHandler(logging.NullHandler())  # silent unless the host configures logging
+logging.getLogger("toolkeep").addHandler(ErrorsOnStderr())
 
 
 def _all_fields(event: Event) -> dict[str, Any]:
@@ -157,15 +158,7 @@ class LogListener:
 
 def _is_heard(logger: logging.Logger, level: int) -> bool:
     """Whether any handler would emit it: a record that nobody reads costs 8 µs."""
-    if not logger.isEnabledFor(level):
-        return False
-    here: logging.Logger | None = logger
-    while here is not None:
-        for handler in here.handlers:
-            if not isinstance(handler, logging.NullHandler):
-                return True
-        here = here.parent if here.propagate else None
-    return False
+    return logger.isEnabledFor(level) and (level >= logging.ERROR or has_listener(logger))
 
 
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "taskName", "asctime"}

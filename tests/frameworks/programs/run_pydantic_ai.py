@@ -13,12 +13,16 @@ from pydantic_ai.messages import (  # type: ignore[import-not-found, unused-igno
 from pydantic_ai.models.function import FunctionModel  # type: ignore[import-not-found, unused-ignore]
 
 from tests.frameworks.programs import shop
+from toolkeep import ToolContext, tool
 from toolkeep.frameworks.pydantic_ai import KeepToolset
 
 
-async def run(parts: list[Any], finish: str | None = "tool_call") -> tuple[list[Any], Any]:
+async def run(
+    parts: list[Any], finish: str | None = "tool_call", data: Any = None, *tools: Any
+) -> tuple[list[Any], Any]:
     """What comes back for these calls, and the record."""
     keep, record = shop.opened()
+    keep.register(*tools)
     asked = []
 
     def model(messages: list[Any], info: Any) -> Any:
@@ -27,8 +31,8 @@ async def run(parts: list[Any], finish: str | None = "tool_call") -> tuple[list[
             return ModelResponse(parts=[TextPart("done")], finish_reason="stop")
         return ModelResponse(parts=parts, finish_reason=finish)
 
-    agent = Agent(FunctionModel(model), toolsets=[KeepToolset(keep, session="s1")])
-    result = await agent.run("go")
+    agent = Agent(FunctionModel(model), toolsets=[KeepToolset(keep, session="s1", data=data)])
+    result = await agent.run("go", deps={"tenant": "acme"})
     returned = [
         part
         for message in result.all_messages()
@@ -36,6 +40,12 @@ async def run(parts: list[Any], finish: str | None = "tool_call") -> tuple[list[
         if isinstance(part, ToolReturnPart)
     ]
     return returned, record
+
+
+@tool(effects="none")
+def tell(context: ToolContext) -> list[str]:
+    """Tell whose call it is."""
+    return [context.data["tenant"], context.correlation_id]
 
 
 async def main() -> dict[str, Any]:
@@ -51,7 +61,16 @@ async def main() -> dict[str, Any]:
     ran_when_cut = list(shop.ran)
     codes = [entry for entry in shop.left(record) if "ACODE-TSR-050" in entry]
     cut_same = [len(shop.left(record)), len(codes)] == await shop.cut_directly()
+    told, _ = await run(
+        [ToolCallPart("tell", "", tool_call_id="c7")], "tool_call", lambda ctx: ctx.deps, tell
+    )
+    try:
+        KeepToolset(shop.opened()[0], data="acme")  # type: ignore[arg-type, unused-ignore]
+        refused = ""
+    except TypeError as error:
+        refused = str(error)
     return {
+        "data": [told[0].content, refused],
         "outcomes": [part.outcome for part in returned],
         "first": returned[0].content,
         "same records": same,

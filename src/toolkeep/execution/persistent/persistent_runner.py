@@ -275,8 +275,7 @@ def _ended(call: RecordedCall, over: ProcessExited) -> RunRefused:
 def denied_by_words(call: RecordedCall, last_words: str) -> Diagnosis:
     """The diagnosis of a program by the end of its standard error."""
     limits = program_limits(_memory_bytes(call))
-    is_granted = level_of(call.tool) is not Isolation.STANDARD
-    found = program_diagnosis(call, last_words, limits, is_granted=is_granted)
+    found = program_diagnosis(call, last_words, limits, level_of(call.tool))
     return structs.replace(found or Diagnosis(), detail=last_words)
 
 

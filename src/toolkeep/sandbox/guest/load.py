@@ -29,6 +29,9 @@ FILE_MODULE: Final = "__toolkeep_main__"
 _IMPORTS_VARIABLE: Final = "_TOOLKEEP_IMPORTS"
 """Environment variable of workers that may start processes: their tool and packages, as JSON."""
 
+_COPY_VARIABLE: Final = "_TOOLKEEP_COPY"
+"""Environment variable of workers that import a copy: its folder and that of the source, as JSON."""
+
 _OURS: Final = str(Path(__file__).resolve().parents[2])
 """toolkeep's own folder. No tool may write there, so its cached bytecode is trusted; without it every worker
 would start slowly."""
@@ -59,11 +62,34 @@ class SourceOnly(SourceFileLoader):
 
     Another tool may be able to write the folder of this tool's code. A forged `.pyc` beside an unchanged
     source would run here with this tool's grant and secrets.
+
+    Code of a copy is named by its source: in `__file__`, beside which its data lies, and in tracebacks.
     """
+
+    def get_filename(self, name: Any = None) -> str:
+        """Path of the source."""
+        return _in_source(super().get_filename(name))
+
+    def get_data(self, path: Any) -> bytes:
+        """Content of a file; of the module's own, that of the copy."""
+        return super().get_data(self.path if path == _in_source(self.path) else path)
+
+    def exec_module(self, module: Any) -> None:
+        """Run the module, which can find its source."""
+        module.__file__ = _in_source(self.path)
+        super().exec_module(module)
 
     def path_stats(self, path: Any) -> Any:  # noqa: ARG002 -- of the protocol
         """Claim that the source has no stat result, so that importlib neither reads nor writes bytecode."""
         raise OSError("bytecode is not used here")
+
+
+def _in_source(path: str) -> str:
+    copied = os.environ.get(_COPY_VARIABLE)
+    if not copied:
+        return path
+    root, source = json.loads(copied)
+    return f"{source}{path[len(root) :]}" if path.startswith(f"{root}/") else path
 
 
 class Packages:

@@ -17,6 +17,7 @@ import contextlib
 import os
 import signal
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ so one rule on this folder covers them all."""
 SCRATCH: Final = f"{BOX}/scratch"
 PROC: Final = f"{BOX}/proc"
 _SHARED_MEMORY: Final = f"{BOX}/shm"
+_ENVIRONMENT: Final = f"{BOX}/venv"
 USERS: Final = "/etc/passwd"
 GROUPS: Final = "/etc/group"
 HOSTS: Final = "/etc/hosts"
@@ -92,10 +94,32 @@ def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
     _link("/proc", PROC)
     _link("/tmp", SCRATCH)  # noqa: S108 -- inside the new root
     _link("/dev/shm", _SHARED_MEMORY)  # noqa: S108 -- inside the new root
+    if plan["virtual_environment"]:
+        _make_virtual_environment(**plan["virtual_environment"])
     if not plan["sees_host"]:
         _write_etc_files()
         for name, target in _STREAMS.items():
             _link(f"/dev/{name}", target)
+
+
+def _make_virtual_environment(interpreter: str, prefix: str, shows_system: str) -> None:
+    """A virtual environment with the host's packages, for interpreters that workers start.
+
+    An interpreter finds its packages by the path that it is started by. The host's own path may lie in a
+    folder that workers do not see, or that a call masks.
+    """
+    folder = Path(_BASE + _ENVIRONMENT)
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / Path(interpreter).name).symlink_to(interpreter)
+    (folder / "lib").symlink_to(f"{prefix}/lib")
+    settings = f"home = {Path(interpreter).parent}\ninclude-system-site-packages = {shows_system}\n"
+    (folder / "pyvenv.cfg").write_text(settings, encoding="utf-8")
+
+
+def interpreter_of(plan: dict[str, Any]) -> str:
+    """`sys.executable` of workers in this root."""
+    environment = plan["virtual_environment"]
+    return f"{_ENVIRONMENT}/bin/{Path(environment['interpreter']).name}" if environment else sys.executable
 
 
 def _write_etc_files() -> None:

@@ -103,6 +103,8 @@ def _set_up(plan: dict[str, Any], control: socket.socket) -> int:
     # Workers that are to have none take it away.
     is_mounted = rootfs.enter()
     plan["has_proc"] &= is_mounted
+    # What a tool starts with it finds the same packages as the tool.
+    sys.executable = rootfs.interpreter_of(plan)
     socket.sethostname(rootfs.HOST_NAME)
     # After the mounts, which need capabilities. Programs started by workers can then gain none.
     linux.drop_bounding_set()

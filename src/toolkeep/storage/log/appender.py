@@ -220,9 +220,8 @@ class Appender:
             self._grow(leaves[: checkpoint.size - before])
             leaves = leaves[checkpoint.size - before :]
             if self.root() != checkpoint.root:
-                raise AuditBroken(
-                    "checkpoint", f"the first {checkpoint.size} records are not those it signed"
-                )
+                reason = f"the first {checkpoint.size} records are not those it signed"
+                raise AuditBroken(str(self._audit / "checkpoint"), reason)
         self._grow(leaves)
         if rest:
             self._set_aside(rest)

@@ -168,7 +168,8 @@ class AuditLog:
         for leaves in read_leaves(self._writer.audit, self._place, checkpoint.size):
             self._tree.extend(leaves)
         if self._tree.root(checkpoint.size) != checkpoint.root:
-            raise AuditBroken("checkpoint", f"the first {checkpoint.size} records are not those it signed")
+            reason = f"the first {checkpoint.size} records are not those it signed"
+            raise AuditBroken(str(self._writer.audit / "checkpoint"), reason)
         return self._tree
 
 

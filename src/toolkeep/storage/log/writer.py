@@ -284,7 +284,8 @@ class Writer:
         is_covered = signed is not None and signed.size == size and signed.root == root
         # Two signed roots of one size are a fork of the history; a writer never makes the second one.
         if signed is not None and signed.size >= size and not is_covered:
-            raise AuditBroken("checkpoint", f"it says {signed.size} records, and the log has {size} others")
+            reason = f"it says {signed.size} records, and the log has {size} others"
+            raise AuditBroken(str(self.audit / "checkpoint"), reason)
         is_kept = is_kept or appender.segment != self._covered_segment
         if newest is None or not is_covered or self.keys.next_key():
             newest = str(self.checkpoints.sign(size, root, is_kept=is_kept))
