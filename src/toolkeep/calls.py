@@ -24,16 +24,15 @@ from toolkeep.text.refusal_text import refusal_text
 
 if TYPE_CHECKING:
     from toolkeep.validation.compile import CompiledSchema
+    from toolkeep.validation.tool_schemas import ToolSchemas
 
 
 class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     """An admitted definition with its compiled schemas, its runner and its state."""
 
     definition: ToolDefinition
-    arguments: "CompiledSchema"
-    """The compiled schema of its parameters."""
-    output: "CompiledSchema | None" = None
-    """The compiled output schema, if any."""
+    schemas: "ToolSchemas"
+    """Its compiled schemas."""
     runner: Any = None
     """The function or instance that the host registered, or a description of what runs it."""
     warnings: tuple[Problem, ...] = ()
@@ -75,6 +74,16 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
         msgspec.structs.force_setattr(self, "version", self.definition.version)
         msgspec.structs.force_setattr(self, "danger", self.definition.danger_level)
         msgspec.structs.force_setattr(self, "is_undeclared", self.definition.is_undeclared)
+
+    @property
+    def arguments(self) -> "CompiledSchema":
+        """The compiled schema of its parameters."""
+        return self.schemas.arguments
+
+    @property
+    def output(self) -> "CompiledSchema | None":
+        """The compiled output schema, if any."""
+        return self.schemas.output
 
     @property
     def run_key(self) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.sandbox.workers import POORER
+from toolkeep.sandbox.launch import interpreter
 from toolkeep.sandbox.syscalls import this_machine
-from toolkeep.sandbox.zygote_process import interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESS = str(ROOT / "tests" / "execution" / "conversing.py")

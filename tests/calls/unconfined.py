@@ -14,7 +14,7 @@ from tests.cli.upstreams import accept, toolkeep
 from toolkeep import open_keep
 from toolkeep.approval.question import Answer, Question
 from toolkeep.cli.main import cli
-from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sandbox.launch import interpreter
 
 UPSTREAM = Path(__file__).resolve().parents[1] / "mcp_client" / "upstream.py"
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (

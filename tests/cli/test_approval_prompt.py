@@ -1,5 +1,7 @@
 """`toolkeep call` on a terminal: the person is shown everything, and only a clear yes is a yes."""
 
+import asyncio
+import io
 import json
 import math
 import re
@@ -17,7 +19,7 @@ from tests.approval.test_question_text import QUESTION
 from tests.cli.dialogue import Dialogue
 from tests.cli.shop import Shop
 from toolkeep.approval.question import Answer
-from toolkeep.cli.approval_prompt import Reply, offer, person, understand
+from toolkeep.cli.approval_prompt import Reply, TerminalApprover, offer, person, understand
 from toolkeep.cli.rule_preview import RulePreview, preview_lines
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 from toolkeep.storage.sqlite.bodies_db import Bodies
@@ -243,6 +245,21 @@ def test_without_a_terminal_nobody_is_asked(shop: Shop) -> None:
     command = [sys.executable, "-m", "toolkeep", "call", "save_note", json.dumps(NOTE)]
     done = subprocess.run(command, cwd=shop.project, input="y\n", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr, "no approver is available" in done.stdout) == (1, "", True)
+
+
+@pytest.mark.parametrize(("typed", "verdict"), [("y", "approve"), ("n not now", "deny"), (None, "deny")])
+def test_in_a_notebook_its_input_asks(
+    typed: str | None, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(prompt: str) -> str:
+        assert prompt == offer(QUESTION)
+        if typed is None:
+            raise KeyboardInterrupt
+        return typed
+
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("builtins.input", answer)  # as a kernel does while a cell runs
+    assert asyncio.run(TerminalApprover()(QUESTION)).verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.mcp_client.servers import add
 from toolkeep.cli.approval_prompt import person
 from toolkeep.cli.elicitation_prompt import field_lines, question_lines
 from toolkeep.mcp_client.elicitation import ElicitationRequest
-from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sandbox.launch import interpreter
 
 pytestmark = pytest.mark.spec("MCP-2", "POL-4")
 

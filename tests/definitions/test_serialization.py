@@ -289,6 +289,16 @@ def test_a_field_that_cannot_be_read_is_told(fields: dict[str, Any], wrong: list
     assert wrong_fields(**fields) == wrong
 
 
+@pytest.mark.parametrize(
+    ("field", "mend"),
+    [("effect", "did you mean 'effects'?"), ("owner", "use metadata for fields of your own")],
+)
+def test_a_misspelled_field_is_told_with_the_one_that_was_meant(field: str, mend: str) -> None:
+    with pytest.raises(DefinitionInvalid) as refused:
+        definition_from_dict(made().to_dict() | {field: "none"})
+    assert [(problem.field, problem.mend) for problem in refused.value.problems] == [(field, mend)]
+
+
 @pytest.mark.spec("DEF-12")
 def test_every_unreadable_field_and_every_broken_rule_comes_at_once() -> None:
     fields = wrong_fields(

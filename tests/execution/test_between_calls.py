@@ -14,7 +14,7 @@ from tests.sandbox.workers import descendants, open_to_all, until
 from toolkeep import Keep, open_keep
 from toolkeep.errors import DefinitionInvalid
 from toolkeep.sandbox import persistent_process
-from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sandbox.launch import interpreter
 from toolkeep.sources.process_source import ProcessSource
 
 SCRIPT = str(Path(__file__).resolve().parent / "scribbling.py")

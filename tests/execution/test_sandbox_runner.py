@@ -15,7 +15,7 @@ from tests.sandbox.workers import descendants, until
 from toolkeep import Code, Keep, ToolResult, open_keep
 from toolkeep.execution import isolation_check, sandbox_runner
 from toolkeep.limits import OUTPUT_PIECES
-from toolkeep.sandbox.errors import SandboxBroken
+from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, needed
 from toolkeep.sandbox.kernel_probe import Finding, Findings, probe
 from toolkeep.sandbox.plan import NotThere
@@ -75,6 +75,25 @@ def test_a_tool_runs_in_a_process_of_its_own_and_the_result_says_at_which_level(
     result = call(keep, f"where_{level}")
     assert (result.ok, result.isolation) == (True, level), result.text
     assert result.value == 1  # the first and only process that it can see
+
+
+@pytest.mark.parametrize("broken", ["launch.EarlyStart", "zygote_process.LaunchedZygote"])
+def test_a_first_call_takes_the_zygote_that_was_started_early_or_starts_its_own(
+    broken: str, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise SandboxExhausted("no process is left")
+
+    monkeypatch.setattr(f"toolkeep.sandbox.{broken}", fail)
+    assert call(keep, "where_strict").value == 1
+
+
+def test_what_was_started_early_for_a_refused_call_waits_and_ends_with_the_keep(keep: Keep) -> None:
+    before = children()
+    assert not call(keep, "where_strict", {"unknown": 1}).ok
+    assert len(children()) == len(before) + 2  # a trial, and a zygote without a plan
+    keep.close()
+    assert children() == before
 
 
 def test_a_call_reaches_what_it_says_it_touches_also_by_a_relative_path(keep: Keep, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from toolkeep import Code
 from toolkeep.cli.main import cli
 from toolkeep.config.upstream_rules import wrong_with_upstream
 from toolkeep.mcp_client.elicitation import ElicitationRequest
-from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sandbox.launch import interpreter
 
 SCRIPT = str(Path(__file__).resolve().parent / "upstream.py")
 

@@ -16,9 +16,9 @@ from toolkeep.mcp_client.elicitation_audit import ActiveCall
 from toolkeep.mcp_client.session import McpSession, start_stdio
 from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.sandbox.kernel_probe import Findings, probe
+from toolkeep.sandbox.launch import interpreter
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS
 from toolkeep.sandbox.worker_pool import Pool
-from toolkeep.sandbox.zygote_process import interpreter
 
 SCRIPT = str(Path(__file__).resolve().parent / "upstream.py")
 

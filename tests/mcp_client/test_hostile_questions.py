@@ -11,7 +11,7 @@ import pytest
 from tests.mcp_client.servers import add, opened
 from toolkeep import Code, ToolResult
 from toolkeep.mcp_client.elicitation import QUESTIONS, ElicitationRequest
-from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sandbox.launch import interpreter
 
 pytestmark = pytest.mark.spec("MCP-2", "AUD-1")
 

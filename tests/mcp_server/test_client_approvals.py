@@ -11,6 +11,7 @@ from tests.mcp_server.conftest import TOOLS, sent
 from tests.mcp_server.talk import TASKS, Lines, lines, meta, until
 from toolkeep import Keep, open_keep
 from toolkeep.approval.question import Answer
+from toolkeep.mcp_server import approval_notices
 from toolkeep.mcp_server.client_approvals import ask_client
 from toolkeep.mcp_server.dispatch import McpServer
 
@@ -69,6 +70,42 @@ def test_a_client_that_was_not_trusted_is_not_asked_and_the_call_is_refused(keep
 
     result, heard = talk(keep, act, YES)
     assert (result["isError"], heard, sent) == (True, [], [])
+
+
+@pytest.mark.spec("POL-4")
+def test_a_client_is_told_that_its_call_waits_and_where_until_it_is_answered(
+    waiting_keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approval_notices, "_REPEAT_S", 0.05)
+
+    async def act(client: Lines) -> Any:
+        _, waiting = client.begin("tools/call", {**NOTE, "_meta": {"progressToken": "p"}})
+        await until(lambda: len(client.heard) >= 4)
+        answer_in_the_inbox(waiting_keep, "approve")
+        await waiting
+        told = len(client.heard)
+        await asyncio.sleep(0.15)
+        return client.heard[:told], client.heard[told:]
+
+    async def run() -> Any:
+        server = McpServer(waiting_keep, page_url="http://127.0.0.1:8765")
+        server.enable_logging()
+        async with lines(server) as client:
+            shaken = await client.handshake()
+            assert "needs approval waits until a person answers" in shaken["result"]["instructions"]
+            return await act(client)
+
+    (logged, *progress), later = asyncio.run(run())
+    assert (logged["method"], logged["params"]["level"]) == ("notifications/message", "warning")
+    words = logged["params"]["data"]
+    assert words.startswith("Waiting for approval: send_note (danger: medium). Run `toolkeep approve ")
+    assert "or on http://127.0.0.1:8765/ui/approvals. Expires in " in words
+    assert {one["method"] for one in progress} == {"notifications/progress"}
+    assert [one["params"]["message"][:20] for one in progress] == [words[:20]] * len(progress)
+    done = [one["params"]["progress"] for one in progress]
+    assert done == sorted(set(done))
+    assert done[-1] < 0.001
+    assert later == []
 
 
 @pytest.mark.spec("POL-4")

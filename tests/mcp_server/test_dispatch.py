@@ -13,6 +13,7 @@ from toolkeep import Keep, ToolContext, ToolDefinition, tool
 from toolkeep.limits import MCP_PAGE, McpLimits
 from toolkeep.mcp_protocol.jsonrpc import Message
 from toolkeep.mcp_server import subscriptions
+from toolkeep.mcp_server.approval_notices import INSTRUCTIONS
 from toolkeep.mcp_server.client_context import current_client
 from toolkeep.mcp_server.connection import Connection
 from toolkeep.mcp_server.dispatch import McpServer
@@ -50,6 +51,7 @@ def test_a_handshake_ends_with_the_clients_version_or_the_newest(
         "protocolVersion": agreed,
         "capabilities": {"tools": {"listChanged": True}},
         "serverInfo": {"name": "toolkeep", "title": "toolkeep", "version": "0.1.0"},
+        "instructions": INSTRUCTIONS,
     }
 
 

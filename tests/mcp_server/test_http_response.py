@@ -3,8 +3,12 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from tests.mcp_server.talk import until
 from toolkeep.limits import MCP_STREAM_MESSAGES, MCP_UNREAD_BYTES
 from toolkeep.mcp_protocol.jsonrpc import notification, request
+from toolkeep.mcp_server import http_response
 from toolkeep.mcp_server.http_response import Reply
 from toolkeep.mcp_server.resumable_streams import ReplayBuffer, Streams
 
@@ -74,3 +78,36 @@ def test_nothing_is_sent_after_the_answer() -> None:
 
     assert asyncio.run(act()) is False
     assert sent == ["http.response.start", "http.response.body"]
+
+
+def test_a_slow_response_becomes_a_stream_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_response, "_OPEN_S", 0.01)
+    monkeypatch.setattr(http_response, "_PING_S", 0.01)
+    sent: list[Any] = []
+
+    async def act(*, is_resumable: bool) -> list[Any]:
+        sent.clear()
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        reply = Reply(send)
+        if is_resumable:
+            stream = Streams(ReplayBuffer(), is_primed=True).begin(lambda: None)
+            stream.attach(reply)
+            reply.prime = stream.prime
+        task = asyncio.current_task()
+        assert task is not None
+        reply.await_answer(asyncio.Event().wait, task)  # type: ignore[arg-type]  # a client that stays
+        reply.look()
+        await until(lambda: len(sent) >= 3)
+        before = list(sent)
+        await reply.finish(200, b"last", [])
+        reply.stop_watching()
+        return before
+
+    begun, *comments = asyncio.run(act(is_resumable=False))
+    assert (b"content-type", b"text/event-stream") in begun["headers"]
+    assert {one["body"] for one in comments} == {b": \r\n\r\n"}
+    assert b"".join(one.get("body", b"") for one in sent).endswith(b"data: last\r\n\r\n")
+    assert b"id: " in asyncio.run(act(is_resumable=True))[1]["body"]

@@ -350,3 +350,13 @@ def test_the_origin_of_tools_from_elsewhere_can_be_named() -> None:
     policy = '@id("a") forbid(principal, action, resource in Source::"mcp:files");'
     assert problems(policy, tools) == []
     assert len(problems(policy, TOOLS)) == 1
+
+
+def test_what_is_left_out_of_the_bindings_is_there_for_code_that_imports_it() -> None:
+    code = (
+        "import sys; from toolkeep.policy.cedar_bindings import cedarpy; print('cedarpy.pst' in sys.modules);"
+        "tree = cedarpy.policies_to_pst('permit(principal, action, resource);');"
+        "import cedarpy.pst; print(isinstance(tree, cedarpy.pst.PolicySet))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.split() == ["False", "True"]

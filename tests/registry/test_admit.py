@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from tests.definitions.examples import fields_of, made, made_elsewhere, read, with_properties
 from toolkeep import Code, Limits, ToolDefinition, open_keep
 from toolkeep.definitions.parameter import ANY_TYPE
-from toolkeep.errors import DefinitionError, DefinitionInvalid, SchemaBroken, SchemaRefused
+from toolkeep.errors import DefinitionError, DefinitionInvalid, Problem, SchemaBroken, SchemaRefused
 from toolkeep.registry.admit import admit, check_definition
+from toolkeep.validation.compile import Compilation
+from toolkeep.validation.tool_schemas import ToolSchemas
 
 
 def refused(parameters: Any, **fields: Any) -> list[str]:
@@ -44,6 +46,19 @@ def test_an_output_schema_is_compiled_as_it_is_written() -> None:
     assert registered.output is not None
     assert registered.output.is_valid({"n": 1, "more": 2})
     assert not registered.output.is_valid({"n": "1"})
+
+
+def test_with_a_problem_in_one_schema_neither_can_be_used() -> None:
+    fine = Compilation(admit(made()).arguments, [], [])
+    problem = Problem(field="output_schema", code=Code.SCHEMA_BROKEN, message="is broken", mend="mend it")
+    broken = Compilation(None, [problem], [])
+    for schemas in (
+        ToolSchemas("read_file", lambda: (fine, broken)),
+        ToolSchemas("read_file", lambda: (broken, fine)),
+    ):
+        for name in ("arguments", "output"):
+            with pytest.raises(SchemaBroken, match="is broken"):
+                getattr(schemas, name)
 
 
 AUTHOR_RULES = [

@@ -17,7 +17,8 @@ from toolkeep.registry.tiers import BUILT_INS, check_formats
 from toolkeep.registry.tool_provider import ToolProvider
 from toolkeep.tools.agent_hello_world import HelloWorldTool
 from toolkeep.tools.catalog import CoreToolsProvider
-from toolkeep.validation.compile import Formats, guarded_formats
+from toolkeep.validation.compile import guarded_formats
+from toolkeep.validation.schema_engine import Formats
 
 pytestmark = pytest.mark.spec("POL-6")
 

@@ -4,11 +4,11 @@ import asyncio
 import fcntl
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.sandbox.workers import (
     HERE,

@@ -182,7 +182,7 @@ def test_a_level_that_misses_a_promise_is_refused_by_name() -> None:
 def test_a_trial_that_gives_no_answer_has_shown_nothing(
     program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolkeep.sandbox.kernel_probe.interpreter", lambda: program)
+    monkeypatch.setattr("toolkeep.sandbox.launch.interpreter", lambda: program)
     (found,) = try_mechanisms([Mechanism.SECCOMP])
     assert (found.works, found.reason.startswith("the trial")) == (False, True)
 

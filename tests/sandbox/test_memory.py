@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.sandbox.workers import caller, recipe, until
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism

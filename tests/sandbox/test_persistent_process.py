@@ -13,11 +13,11 @@ import pytest
 from tests.sandbox.workers import HERE
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
+from toolkeep.sandbox.launch import interpreter
 from toolkeep.sandbox.persistent_process import ExitReason, PersistentProcess, ProcessExited, Program
 from toolkeep.sandbox.plan import Grant, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.seccomp_filters import for_level
 from toolkeep.sandbox.worker_pool import Pool
-from toolkeep.sandbox.zygote_process import interpreter
 
 SCRIPT = f"{HERE}/staying.py"
 MEMORY_BYTES = 256 << 20

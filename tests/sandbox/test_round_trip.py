@@ -5,11 +5,11 @@ import importlib.util
 import marshal
 import os
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.sandbox.workers import LEVELS, caller, recipe
 from toolkeep.sandbox.isolation_levels import Isolation

@@ -7,12 +7,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.sandbox.workers import Caller, descendants, until
 from toolkeep.sandbox.errors import SandboxBroken

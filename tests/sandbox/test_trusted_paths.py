@@ -170,7 +170,7 @@ def test_programs_of_others_are_trusted_and_not_ones_own() -> None:
 
 
 def test_the_interpreter_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolkeep.sandbox.zygote_process import interpreter
+    from toolkeep.sandbox.launch import interpreter
 
     before = interpreter()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "another"))

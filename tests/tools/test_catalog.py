@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 
+from toolkeep import Limits, open_keep
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.tools.catalog import BUILT_IN_TOOLS, BuiltIn, web_search
 
@@ -27,6 +28,20 @@ def test_what_runs_a_tool_takes_exactly_its_parameters_with_their_defaults(
             assert key in schema["required"] or "default" in declared
         else:
             assert taken[key].default == declared.get("default")
+
+
+def test_schemas_are_compiled_on_first_use_and_admitted_by_the_default_limits() -> None:
+    with open_keep() as keep:
+        tools = keep.tools()
+        assert not any("_both" in vars(tool.schemas) for tool in tools)
+        assert [(tool.name, tool.schemas.problems, tool.schemas.warnings) for tool in tools] == [
+            (tool.name, [], []) for tool in tools
+        ]
+        assert all(tool.arguments.schema == tool.definition.parameters for tool in tools)
+        assert all(tool.output for tool in tools if tool.definition.output_schema)
+    with open_keep(limits=Limits(schema_bytes=300)) as keep:
+        refused = {skipped.tool for skipped in keep.start_up.skipped}
+    assert "read_file" in refused
 
 
 GIT = "process.spawn:/usr/bin/git"

@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
-from toolkeep.validation.compile import ENGINE_OPTIONS, ENGINES
 from toolkeep.validation.dialect import Dialect
+from toolkeep.validation.schema_engine import ENGINE_OPTIONS, ENGINES
 
 REMOTE_BASE = "http://localhost:1234/"
 

@@ -158,7 +158,8 @@ class ApprovalGate:
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"This call of '{question.tool}' was not approved in time"
-            return refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or tell the user.")
+            hint = "Do without it, or tell the user: `toolkeep approvals` lists the calls that wait."
+            return refuse(call.request, Code.APPROVAL_NEEDED, message, hint)
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
             return _denied(call, standing.answer)

@@ -14,6 +14,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from toolkeep.audit.errors import NoteInvalid
 
 if TYPE_CHECKING:
@@ -38,8 +40,7 @@ class Algorithm(IntEnum):
     COSIGNATURE = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """One signature line: key name, key id and signature bytes."""
 
     name: str
@@ -55,8 +56,7 @@ class Signature:
         return int.from_bytes(self.signature[:_TIME_BYTES], "big")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierKey:
+class VerifierKey(msgspec.Struct, frozen=True, kw_only=True):
     """A public key in verifier key format: `name+id+base64`."""
 
     name: str
@@ -153,8 +153,7 @@ class Signer:
         return Ed25519PrivateKey.from_private_bytes(self.seed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A text with its signatures. Parsing verifies none; `signers` does."""
 
     text: str

@@ -23,6 +23,7 @@ from toolkeep.sources.openapi.operation_import import (
     server_urls,
     wrong_with_url,
 )
+from toolkeep.sources.openapi.split_documents import bundle
 from toolkeep.text.display import counted, visible
 
 
@@ -42,7 +43,7 @@ def command(
     is called before `toolkeep accept`.
     """
     root = project_folder(project)
-    raw = _fetched(source) if re.match(r"https?://", source) else _read(Path(source))
+    raw = _fetched(source) if re.match(r"https?://", source) else bundle(Path(source), _read(Path(source)))
     document = read_document(raw, source)
     chosen = name or _name_for(document, source)
     wishes = ImportOptions(name=chosen, url=url or _only_server(document, source))
@@ -117,7 +118,7 @@ def _name_for(document: Document, source: str) -> str:
 
 
 def _only_server(document: Document, source: str) -> str:
-    urls = server_urls(document)
+    urls = list(dict.fromkeys(url.rstrip("/") for url in server_urls(document)))
     if len(urls) != 1:
         listed = ", ".join(visible(url) for url in urls[:5]) or "none"
         raise ImportRefused(source, f"it names these servers: {listed}", hint="choose one with --url")

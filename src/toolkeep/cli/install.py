@@ -137,6 +137,14 @@ def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
     help="The agent that the client's calls are made as.",
 )
 @click.option("--find-tools", is_flag=True, help="Offer two tools that find and call all others.")
+@click.option("--client-answers", is_flag=True, help="Let the client approve calls of up to medium danger.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.IntRange(0, 86_400),
+    metavar="SECONDS",
+    help="How long a call waits for approval.  [default: as configured, or 50]",
+)
 @click.option("--remove", is_flag=True, help="Remove the entry.")
 @click.option("--dry-run", is_flag=True, help="Show the change, write nothing.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
@@ -150,6 +158,8 @@ def command(
     project: Path | None,
     *,
     find_tools: bool,
+    client_answers: bool,
+    wait_s: int | None,
     remove: bool,
     dry_run: bool,
     yes: bool,
@@ -183,8 +193,12 @@ def command(
         done, next_step = f"{which.title} has no entry '{name}'", "to stop using it"
     else:
         files = [_name_in_entry(which, root, file) for file in served]
-        entry = _entry(which, root, agent, files, find_tools=find_tools)
-        after = _with_entry(before, path, which, name, entry)
+        options = [
+            *(["--find-tools"] if find_tools else []),
+            *(["--client-answers"] if client_answers else []),
+            *(["--wait", str(wait_s)] if wait_s is not None else []),
+        ]
+        after = _with_entry(before, path, which, name, _entry(which, root, agent, files, options))
         done, next_step = f"{which.title} is already configured", "to use the tools"
     shown = {"path": str(path), "before": before, "after": after}
     if as_json and (before == after or dry_run or not yes):
@@ -257,7 +271,7 @@ def _name_in_entry(client: McpClient, root: Path, file: "ToolsFile") -> str:
 
 
 def _entry(
-    client: McpClient, root: Path, agent: str, tools: Sequence[str], *, find_tools: bool
+    client: McpClient, root: Path, agent: str, tools: Sequence[str], options: list[str]
 ) -> dict[str, Any]:
     try:
         str(root).encode()
@@ -265,8 +279,7 @@ def _entry(
         reason = "has a name that is not UTF-8, which the file cannot hold; rename the folder"
         raise FileUnreadable(str(root), reason) from error
     program = _program(client, root)
-    words = [*program, "mcp", *tools, "--project", client.folder or str(root), "--agent", agent]
-    words += ["--find-tools"] if find_tools else []
+    words = [*program, "mcp", *tools, "--project", client.folder or str(root), "--agent", agent, *options]
     kind = {"type": client.type} if client.type else {}
     home = os.environ.get("TOOLKEEP_HOME")
     variables = {"TOOLKEEP_HOME": str(Path(home).absolute())} if home else {}

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from toolkeep.calls import RegisteredTool, ToolResult
 from toolkeep.cli.options import say, warn
-from toolkeep.cli.served_page import program_name
 
 if TYPE_CHECKING:
     from toolkeep.keep.keep import Keep
@@ -17,6 +16,7 @@ _COMMAND: Final = "toolkeep doctor --profile apparmor"
 
 def missing_isolation() -> str:
     """Why tools cannot be confined here and how to change that, in one line; empty if they can."""
+    from toolkeep.cli.served_page import program_name
     from toolkeep.sandbox.isolation_levels import Isolation
     from toolkeep.sandbox.kernel_probe import glance
 

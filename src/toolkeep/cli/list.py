@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 import click
 
-from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.isolation_notice import say_unconfined
 from toolkeep.cli.options import common, files, print_json, project, say, tools_argument
@@ -74,6 +73,8 @@ def command(
     say_unconfined(keep, shown)
     for tool in shown:
         if tool.is_undeclared:
+            from toolkeep.authoring.declaration_advice import declaration
+
             line = declaration(tool.definition, tool.runner)
             say(f"{tool.name} declares no side effects, so every call needs approval. Declare them: {line}")
 

@@ -79,6 +79,7 @@ def command(
         warn_soon()
         keep.follow_store()
         server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
+        server.enable_logging()
         if taken is None:
             _serve_http(server, host, port or 0)
         else:

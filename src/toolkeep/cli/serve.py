@@ -56,6 +56,7 @@ PORT = 8765
     metavar="SECONDS",
     help="How long a call waits for approval.  [default: as configured, or 900]",
 )
+@click.option("--client-answers", is_flag=True, help="Let MCP clients approve calls of up to medium danger.")
 @click.option(
     "--grace",
     "grace_s",
@@ -93,6 +94,7 @@ def command(
     base_url: str,
     issuers: tuple[str, ...],
     wait_s: float | None,
+    client_answers: bool,
     grace_s: float,
     rate: float,
     metrics: bool | None,
@@ -134,6 +136,7 @@ def command(
     named = named_tools(tools, project)
     sock = listen(host, port, option="--port")
     address = f"http://{address_of(host, sock.getsockname()[1])}"
+    public = base_url.rstrip("/") or address
     state = open_state(root)
     folder = state.folder if state is not None else None
     codes = _codes(folder) if has_page else None
@@ -154,6 +157,8 @@ def command(
             base=base_url.rstrip("/"),
             issuers=issuers,
             codes=codes,
+            client_answers=client_answers,
+            page_url=public if has_page else "",
             has_metrics=has_metrics,
             has_traces=has_traces,
         )
@@ -161,7 +166,6 @@ def command(
         warn_soon()
         if not is_loopback(host):
             warn(f"{host} is reachable from the network, and connections are not encrypted")
-        public = base_url.rstrip("/") or address
 
         def say_begun() -> None:
             _say_begun(address, as_json=as_json)

@@ -53,14 +53,17 @@ from toolkeep.limits import (
     DEFINITION_FILE_BYTES,
     ERRORS,
 )
-from toolkeep.policy.effective_grant import check_scopes
 from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS, Grant
 from toolkeep.text.display import echo_name, type_name, visible
 from toolkeep.text.nearest import nearest_name
-from toolkeep.validation.compile import CompiledSchema, compile_arguments
+from toolkeep.validation.close_objects import close_objects
+from toolkeep.validation.dialect import Dialect
+from toolkeep.validation.references import resolve_references
+from toolkeep.validation.schema_engine import compile_schema
 
 if TYPE_CHECKING:
     from toolkeep.config.policy_files import PolicyFile
+    from toolkeep.validation.compile import CompiledSchema
 
 
 IsAccepted = Callable[[str, str], bool]
@@ -251,6 +254,8 @@ class _File:
         if webhook and "/audit/checkpoint_webhook" not in unresolved and (wrong := _wrong_with_url(webhook)):
             yield f"{self._document.place('/audit/checkpoint_webhook')}: {wrong}"
         for agent, grant in (data.get("agents") or {}).items():
+            from toolkeep.policy.effective_grant import check_scopes
+
             for index, held in enumerate(grant.get("capabilities") or ()):
                 pointer = f"/agents/{escaped(agent)}/capabilities/{index}"
                 try:
@@ -515,17 +520,26 @@ def _without_tools(data: dict[str, Any]) -> dict[str, Any]:
 
 def violations(data: Any) -> tuple[Violation, ...]:
     """Every schema violation in the data of a file."""
-    schema = _compiled()
-    if schema.is_valid(data):
+    if _is_valid()(data):
         return ()
     from toolkeep.validation.faults import find_faults
     from toolkeep.validation.report import violations_of
 
+    schema = _compiled()
     return violations_of(schema, data, find_faults(schema, data, limit=schema.limits.errors))
 
 
 @cache
-def _compiled() -> CompiledSchema:
+def _is_valid() -> Callable[[Any], bool]:
+    """The engine's check alone, as `_compiled` builds it. Most files are valid; what explains faults
+    takes 14 ms to build."""
+    return compile_schema(close_objects(resolve_references(FILE_SCHEMA)), Dialect.DRAFT_2020_12).is_valid
+
+
+@cache
+def _compiled() -> "CompiledSchema":
+    from toolkeep.validation.compile import compile_arguments
+
     compilation = compile_arguments(FILE_SCHEMA, by_hand=True, limits=DEFAULT_LIMITS)
     if compilation.compiled is None:
         raise RuntimeError(f"the schema of the configuration is broken: {compilation.problems}")

@@ -1,7 +1,9 @@
 """Tool names: what an author may choose, and how an imported name becomes portable."""
 
 import hashlib
+import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from toolkeep.limits import NAME_CHARS
@@ -35,21 +37,31 @@ def portable_name(original: str) -> str:
     """
     if PORTABLE_NAME.fullmatch(original):
         return original
-    readable = re.sub(r"[^a-zA-Z0-9_-]+", "_", original).strip("_")
+    readable = _readable(original)
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
     room = NAME_CHARS - _DIGEST_CHARS - 1
     return f"{readable[:room].rstrip('_') or 'tool'}_{digest}"
+
+
+def _readable(original: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]+", "_", original).strip("_")
 
 
 def choose_names(originals: Iterable[str], *, upstream: str, taken: Iterable[str] = ()) -> dict[str, str]:
     """A local name for each original. Names that differ in case only collide, as in lookup."""
     used = {name.lower() for name in taken}
     wanted = list(dict.fromkeys(originals))
+    alike = Counter(_readable(name).lower() for name in wanted)
     moves = {name: portable_name(name) != name or name.lower() in used for name in wanted}
     chosen: dict[str, str] = {}
     # Names that can be kept come first, so that no other one is mapped onto them.
     for original in sorted(wanted, key=lambda original: (moves[original], original)):
-        name = next(name for name in _candidates(original, upstream) if name.lower() not in used)
+        readable = _readable(original)
+        # A digest only where names would clash or be cut, and then for each of them: else one that comes
+        # later could take the name, and the grants, of another.
+        is_own = alike[readable.lower()] == 1 and PORTABLE_NAME.fullmatch(readable) is not None
+        candidates = itertools.chain([readable] if is_own else [], _candidates(original, upstream))
+        name = next(name for name in candidates if name.lower() not in used)
         chosen[original] = name
         used.add(name.lower())
     return {original: chosen[original] for original in wanted}

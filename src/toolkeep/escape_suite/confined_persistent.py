@@ -17,11 +17,11 @@ from toolkeep.escape_suite.expected import levels_of
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.frames import FrameRefused, parse
 from toolkeep.sandbox.isolation_levels import Isolation, memory_bound
+from toolkeep.sandbox.launch import interpreter
 from toolkeep.sandbox.persistent_process import ExitReason, PersistentProcess, ProcessExited, Program
 from toolkeep.sandbox.plan import Recipe
 from toolkeep.sandbox.seccomp_filters import for_level
 from toolkeep.sandbox.worker_exchange import Ending, Reply
-from toolkeep.sandbox.zygote_process import interpreter
 
 PERSISTENT: Final = "resident"
 """In place of a level: strict, in a persistent process."""

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
-from toolkeep.sandbox.kernel_probe import Findings, probe
+from toolkeep.sandbox.kernel_probe import Findings, probe, try_mechanisms
+from toolkeep.sandbox.launch import Trial
 
 _CONFIGURED: Final = ("config", "project")
 """Providers of the tools that a configuration describes."""
@@ -61,15 +63,19 @@ class IsolationCheck:
         """What `mechanisms` found before."""
         return self._mechanisms.get((level, has_processes))
 
-    async def mechanisms(self, level: Isolation, *, has_processes: bool) -> Findings:
+    async def mechanisms(
+        self, level: Isolation, *, has_processes: bool, trial: Trial | None = None
+    ) -> Findings:
         """Whether each mechanism of a level works, for workers of one process or several.
+
+        `trial` was started already, and is used or ended.
 
         For a caller that starts a worker anyway, and asks for `findings` if it does not come up: a worker
         started for the probe alone would double the time of a first call.
         """
         found = self._mechanisms.get((level, has_processes))
-        if found is None:
-            found = await asyncio.to_thread(self._try_mechanisms, level, has_processes)
+        if found is None or trial is not None:
+            found = await asyncio.to_thread(self._try_mechanisms, level, has_processes, trial)
         return found
 
     async def findings(self, level: Isolation) -> Findings:
@@ -87,13 +93,16 @@ class IsolationCheck:
         is_missing |= whole is not None and level in whole.unstarted
         return is_missing and self._unconfined.includes(tool)
 
-    def _try_mechanisms(self, level: Isolation, has_processes: bool) -> Findings:  # noqa: FBT001 -- a thread's
+    def _try_mechanisms(self, level: Isolation, has_processes: bool, trial: Trial | None) -> Findings:  # noqa: FBT001 -- a thread's
         key = level, has_processes
         with self._lock:
             if key not in self._mechanisms:
-                found = probe(levels=(level,), rehearsal=None, has_processes=has_processes)
+                attempt = partial(try_mechanisms, started=trial)
+                found = probe(attempt=attempt, rehearsal=None, levels=(level,), has_processes=has_processes)
                 self._mechanisms = {**self._mechanisms, key: found}
-            return self._mechanisms[key]
+        if trial is not None:
+            trial.end()  # Here, not where the call may be cancelled: a killed trial would show nothing.
+        return self._mechanisms[key]
 
     def _probe(self, level: Isolation) -> Findings:
         with self._lock:

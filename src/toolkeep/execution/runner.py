@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any, Protocol
 
 from toolkeep.calls import Diagnosis, RecordedCall, RegisteredTool
@@ -82,3 +83,32 @@ class Runner(Protocol):
         `context` makes the ToolContext, for tools that want one. Work that continues after a cancellation
         holds the slot.
         """
+
+
+class RunnerOnDemand:
+    """A runner that is imported and created for the first tool of its kind, which most keeps do not have."""
+
+    def __init__(self, kind: str, make: Callable[[], Runner]) -> None:
+        """`kind` is that of the tools' runners; `make` imports the runner."""
+        self._kind = kind
+        self._make = make
+
+    @cached_property
+    def _runner(self) -> Runner:
+        return self._make()
+
+    def runs(self, tool: RegisteredTool) -> bool:
+        """Whether the tool is of the kind, and the runner can run it."""
+        return getattr(tool.runner, "kind", "") == self._kind and self._runner.runs(tool)
+
+    def isolation(self, tool: RegisteredTool) -> str:
+        """Isolation level of a run."""
+        return self._runner.isolation(tool)
+
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """Kernel mechanisms that confine a run."""
+        return self._runner.enforced(tool)
+
+    def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Timed) -> Awaitable[Any]:
+        """The tool's value."""
+        return self._runner.run(call, context, slot)

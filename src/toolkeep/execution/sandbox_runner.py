@@ -15,9 +15,10 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from toolkeep.authoring.code_reference import NoCodeReference, find_reference, is_live
 from toolkeep.authoring.function_tool import FunctionTool
@@ -34,7 +35,7 @@ from toolkeep.events import (
     ToolSwitched,
     ToolUnregistered,
 )
-from toolkeep.execution.command_tool import COMMAND, RUNNER, fill
+from toolkeep.execution.command_tool import RUNNER, fill
 from toolkeep.execution.contact_events import ContactEvents, OnContact
 from toolkeep.execution.diagnosis import exceeded, in_mebibytes, raised
 from toolkeep.execution.isolation_check import IsolationCheck
@@ -43,8 +44,16 @@ from toolkeep.execution.program_lookup import find_program, installed_with
 from toolkeep.execution.runner import Held, ProgramFailed, RunRefused
 from toolkeep.execution.streamed_output import joined, listener_of
 from toolkeep.execution.tool_code import find_code
+from toolkeep.execution.tool_isolation import (
+    has_processes,
+    is_built_in,
+    is_command,
+    is_python,
+    level_of,
+    may_spawn,
+    runs_in_worker,
+)
 from toolkeep.execution.worker_grant import (
-    SPAWN,
     WRITE,
     Tool,
     WorkerGrant,
@@ -61,6 +70,7 @@ from toolkeep.sandbox.frames import FrameRefused
 from toolkeep.sandbox.import_guard import writable_folders
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use, memory_bound
 from toolkeep.sandbox.kernel_probe import Findings
+from toolkeep.sandbox.launch import EarlyStart, interpreter
 from toolkeep.sandbox.plan import (
     DEFAULT_ENVIRONMENT,
     IMPORTS_VARIABLE,
@@ -75,7 +85,6 @@ from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
 from toolkeep.sandbox.unconfined_process import UNCONFINED, UnconfinedPlan, run_unconfined
 from toolkeep.sandbox.worker_exchange import Ending, Reply, Request, Serve, Unloaded
 from toolkeep.sandbox.worker_pool import Key, Pool
-from toolkeep.sandbox.zygote_process import interpreter
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -102,8 +111,6 @@ _TOOLS: Final = (
 _REVOKING: Final = (ToolSwitched, ToolUnregistered, ToolQuarantined, AgentDeclared, PoliciesChanged)
 _TEMPLATE: Final = "template"
 """How a result says that its worker did not import the tool anew."""
-BUILT_IN: Final = "built_in"
-_KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
 
 
 class SandboxRunner:
@@ -116,8 +123,12 @@ class SandboxRunner:
         machine: IsolationCheck | None = None,
         contacts: ContactEvents | None = None,
         bus: Bus | None = None,
+        early: EarlyStart | None = None,
     ) -> None:
-        """`project` is searched for modules of its own tools; no tool may write what is `trusted`."""
+        """`project` is searched for modules of its own tools; no tool may write what is `trusted`.
+
+        `early` are the processes that were started for the first call.
+        """
         self._bus = bus
         self._unsubscribe: Callable[[], None] | None = None
         self._project = project
@@ -129,27 +140,25 @@ class SandboxRunner:
         """Whether the last call of a tool ran in a worker from a template, by definition."""
         self._machine = machine or IsolationCheck()
         self._contacts = contacts or ContactEvents()
+        self._early = early
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is Python code or a program, and requires isolation."""
-        if _is_command(tool) and _level(tool) is Isolation.RESTRICTED:
-            return False  # No process can be started there.
-        is_ours_to_run = is_live(tool.runner) or getattr(tool.runner, "kind", "") in _KINDS
-        return is_ours_to_run and _level(tool) is not Isolation.NONE
+        return runs_in_worker(tool)
 
     def isolation(self, tool: RegisteredTool) -> str:
         """Level of a call of the tool."""
-        return (Isolation.NONE if self._is_unconfined(tool) else _level(tool)).value
+        return (Isolation.NONE if self._is_unconfined(tool) else level_of(tool)).value
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
         if self._is_unconfined(tool):
             return (UNCONFINED,)
-        used = in_use(_level(tool), self._memory_by(tool))
+        used = in_use(level_of(tool), self._memory_by(tool))
         return (*used, _TEMPLATE) if self._templated.get(tool.definition_hash) else used
 
     def _is_unconfined(self, tool: RegisteredTool) -> bool:
-        return self._machine.is_unconfined(tool, _level(tool), has_processes=_has_processes(tool))
+        return self._machine.is_unconfined(tool, level_of(tool), has_processes=has_processes(tool))
 
     def _note_template(self, tool: RegisteredTool, *, is_templated: bool) -> None:
         if len(self._templated) >= _KEYS:
@@ -158,7 +167,7 @@ class SandboxRunner:
 
     def _memory_by(self, tool: RegisteredTool) -> Mechanism:
         """Memory bound: an rlimit for one process, the best that this machine has for several."""
-        best = self._machine.tree_bound if _has_processes(tool) else None
+        best = self._machine.tree_bound if has_processes(tool) else None
         return best or Mechanism.MEMORY_LIMIT
 
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
@@ -198,7 +207,7 @@ class SandboxRunner:
             return await self._answer(call, known, found, worker_grant)
         except SandboxBroken:
             # No line of the tool has run. Perhaps no worker of its level comes up here at all.
-            level = _level(call.tool)
+            level = level_of(call.tool)
             whole = await self._machine.findings(level)
             if self._is_unconfined(call.tool):
                 return await self._answer_unconfined(call, known)
@@ -207,13 +216,16 @@ class SandboxRunner:
 
     async def _mechanisms(self, call: RecordedCall, worker_grant: WorkerGrant) -> Findings:
         """What works here of the level of a call."""
-        level, has_processes = _level(call.tool), _has_processes(call.tool)
-        found = self._machine.known_mechanisms(level, has_processes=has_processes)
+        level, several = level_of(call.tool), has_processes(call.tool)
+        found = self._machine.known_mechanisms(level, has_processes=several)
         if found is None:
             if sys.platform == "linux":
                 # Meanwhile: both take time, and a zygote runs no line of the tool.
-                self._pool.start_zygote(self._plans_of(call.tool, level, worker_grant)[0])
-            found = await self._machine.mechanisms(level, has_processes=has_processes)
+                zygote = self._plans_of(call.tool, level, worker_grant)[0]
+                self._pool.start_zygote(zygote, self._early.zygote if self._early else None)
+            early, self._early = self._early, None
+            trial = early.trial if early else None
+            found = await self._machine.mechanisms(level, has_processes=several, trial=trial)
         return found
 
     async def _answer(
@@ -262,6 +274,7 @@ class SandboxRunner:
 
     async def close(self) -> None:
         """End the workers of this event loop."""
+        self._end_early()
         await self._pool.close()
 
     def close_soon(self) -> None:
@@ -269,12 +282,18 @@ class SandboxRunner:
         unsubscribe, self._unsubscribe = self._unsubscribe, None
         if unsubscribe is not None:
             unsubscribe()
+        self._end_early()
         self._pool.close_soon()
+
+    def _end_early(self) -> None:
+        early, self._early = self._early, None
+        if early is not None:
+            early.end()
 
     async def _worker_grant(self, call: RecordedCall) -> WorkerGrant:
         """Grant of a call's worker; a writable folder is scanned in a thread, off the event loop."""
         permitted = call.approved.permitted
-        if _level(call.tool) is not Isolation.STRICT:
+        if level_of(call.tool) is not Isolation.STRICT:
             return WorkerGrant()
         described = self._described(call.tool)
         kinds = (*(one.kind for one in permitted.touched), *(kind for kind, _ in permitted.held))
@@ -284,7 +303,7 @@ class SandboxRunner:
 
     def _admitted(self, call: RecordedCall, findings: Findings, worker_grant: WorkerGrant) -> Key:
         """Key of the workers that may run a call. Raises if this machine cannot provide its level."""
-        level = _level(call.tool)
+        level = level_of(call.tool)
         if self._bus is not None and self._unsubscribe is None:
             self._unsubscribe = self._bus.subscribe(self.on_event)
         # Fail closed: before any worker exists.
@@ -305,11 +324,11 @@ class SandboxRunner:
 
     def _request(self, call: RecordedCall, known: ToolContext) -> dict[str, Any]:
         """The request to this call's worker: arguments, and context if the tool takes one."""
-        arguments = resolved_arguments(call, is_built_in=_is_built_in(call.tool))
-        if _is_command(call.tool):
+        arguments = resolved_arguments(call, is_built_in=is_built_in(call.tool))
+        if is_command(call.tool):
             return {"arguments": self._command(call, arguments)}
         runner = call.tool.runner
-        if _is_built_in(call.tool):
+        if is_built_in(call.tool):
             told: dict[str, Any] = {"arguments": {**arguments, **dict(runner.fixed)}}
             return told | ({"context": _host_secrets(call, known)} if runner.takes_host_secrets else {})
         request: dict[str, Any] = {"arguments": arguments}
@@ -333,19 +352,19 @@ class SandboxRunner:
 
     def _described(self, tool: RegisteredTool) -> Tool:
         return Tool(
-            is_built_in=_is_built_in(tool),
-            writes=tool.runner.writes if _is_built_in(tool) else "",
+            is_built_in=is_built_in(tool),
+            writes=tool.runner.writes if is_built_in(tool) else "",
             programs=self._programs(tool),
             trusted=self._trusted,
         )
 
     def _programs(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Programs that a tool starts besides those in its definition."""
-        if _is_command(tool):
+        if is_command(tool):
             return (os.path.realpath(self._program(tool)),)
-        if _is_python(tool):
+        if is_python(tool):
             # What `multiprocessing` spawns. It can do nothing that a forked child of the worker could not.
-            return (interpreter(),) if _may_spawn(tool) else ()
+            return (interpreter(),) if may_spawn(tool) else ()
         named = tool.runner.programs
         return tuple(path for path in named if os.path.exists(path))
 
@@ -366,7 +385,7 @@ class SandboxRunner:
         """Plans of a tool's workers, independent of the grant; cached for calls in the same folders."""
         started = set(worker_grant.grant.run)
         # At every level: the program may lie in a folder that only its owner can read.
-        if _is_command(tool):
+        if is_command(tool):
             found = self._program(tool)
             started.update(executables(found), installed_with(found))
         programs = tuple(sorted(path for path in started if not path.startswith("/usr/")))
@@ -383,15 +402,15 @@ class SandboxRunner:
     ) -> tuple[ZygotePlan, WorkerPlan]:
         """Build the zygote and worker plans."""
         is_live_tool = is_live(tool.runner)
-        is_ours = _is_built_in(tool) or _is_command(tool)
+        is_ours = is_built_in(tool) or is_command(tool)
         reference = find_reference(tool.runner) if is_live_tool else _target(tool)
         preload = _preloaded(tool.runner) if is_live_tool else _TOOLS if is_ours else ()
         code = find_code(reference, self._searched(tool), _places(tool))
         if level is not Isolation.STANDARD:
             # Code is mounted as whole folders: toolkeep's own keys and databases must not lie in one.
             check_code((*code.shown, *programs), self._trusted.state)
-        may_spawn = _may_spawn(tool)
-        profile = for_level(level, may_spawn=may_spawn, may_connect=worker_grant.connects)
+        spawns = may_spawn(tool)
+        profile = for_level(level, may_spawn=spawns, may_connect=worker_grant.connects)
         worker = WorkerPlan(
             tool=reference,
             level=level,
@@ -400,8 +419,8 @@ class SandboxRunner:
             connects=worker_grant.connects,
             import_paths=code.site,
             packages=code.packages,
-            may_spawn=may_spawn,
-            memory_by=memory_bound(level, may_spawn=may_spawn),
+            may_spawn=spawns,
+            memory_by=memory_bound(level, may_spawn=spawns),
             limits=_limits(tool),
             environment=_environment(tool, reference, code.packages),
         )
@@ -456,7 +475,7 @@ def _host_secrets(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
 
 def _egress_proxy(call: RecordedCall, told: OnContact) -> Serve | None:
     """Factory of the egress proxy for the hosts of a call; None if it has none."""
-    hosts = hosts_of(call.approved.permitted, trusts_tunnels=_is_built_in(call.tool))
+    hosts = hosts_of(call.approved.permitted, trusts_tunnels=is_built_in(call.tool))
     if hosts.is_empty:
         return None
 
@@ -476,7 +495,7 @@ def _environment(
     """Variables of a worker; Python code that may start processes can spawn some that import as it does."""
     copy = None if is_live(tool.runner) else getattr(tool.runner, "copy", None)
     variables = (*DEFAULT_ENVIRONMENT, *(copy.variables if copy is not None else ()))
-    if not _is_python(tool) or not _has_processes(tool):
+    if not is_python(tool) or not has_processes(tool):
         return variables
     return (*variables, (IMPORTS_VARIABLE, json.dumps({"tool": reference, "packages": packages})))
 
@@ -492,45 +511,7 @@ def _code_key(tool: RegisteredTool) -> tuple[str, ...]:
 
 
 def _target(tool: RegisteredTool) -> str:
-    return RUNNER if _is_command(tool) else str(tool.runner.target)
-
-
-def _is_python(tool: RegisteredTool) -> bool:
-    return not _is_command(tool) and not _is_built_in(tool)
-
-
-def _is_command(tool: RegisteredTool) -> bool:
-    return getattr(tool.runner, "kind", "") == COMMAND
-
-
-def _is_built_in(tool: RegisteredTool) -> bool:
-    return getattr(tool.runner, "kind", "") == BUILT_IN
-
-
-def _has_processes(tool: RegisteredTool) -> bool:
-    """Whether its worker may have several processes."""
-    return _may_spawn(tool) or _level(tool) is Isolation.STANDARD
-
-
-def _may_spawn(tool: RegisteredTool) -> bool:
-    """Whether it may start processes; at standard nothing prevents it anyway."""
-    if _level(tool) is Isolation.RESTRICTED:
-        return False
-    spawns = any(capability.kind == SPAWN for capability in tool.definition.capabilities)
-    starts_own = _is_built_in(tool) and bool(tool.runner.programs)
-    return spawns or starts_own or _is_command(tool)
-
-
-def _level(tool: RegisteredTool) -> Isolation:
-    constraints = tool.definition.constraints
-    if is_live(tool.runner):
-        asked = constraints.required_isolation
-        return Isolation.NONE if asked is None else Isolation(asked.value)
-    has_scope = any(capability.scope not in ("", "*") for capability in tool.definition.capabilities)
-    # A scoped capability can only be enforced at strict; at the default level it would be a promise on paper.
-    if constraints.required_isolation is None and (has_scope or _is_command(tool)):
-        return Isolation.STRICT
-    return Isolation(constraints.isolation.value)
+    return RUNNER if is_command(tool) else str(tool.runner.target)
 
 
 def _limits(tool: RegisteredTool) -> ResourceLimits:
@@ -588,13 +569,13 @@ def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value if reply.pieces is None else joined(call, reply.pieces)
     limits = _limits(call.tool)
-    if reply.ending is Ending.FAILED and not _is_command(call.tool):
+    if reply.ending is Ending.FAILED and not is_command(call.tool):
         raise ToolFailed(reply.text)
     if reply.ending is Ending.FAILED:
-        said = program_diagnosis(call, reply.text, limits, _level(call.tool))
+        said = program_diagnosis(call, reply.text, limits, level_of(call.tool))
         raise ProgramFailed(reply.text, said)
     if reply.exception is not None:
-        raise raised(call, reply.exception, limits, _level(call.tool))
+        raise raised(call, reply.exception, limits, level_of(call.tool))
     if reply.ending is Ending.OUT_OF_MEMORY:
         raise exceeded(call, Denied.MEMORY, in_mebibytes(limits.memory_bytes))
     if reply.ending is Ending.TOO_BIG:

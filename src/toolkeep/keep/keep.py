@@ -5,6 +5,7 @@
 
 import contextlib
 import os
+import sys
 import threading
 import time
 import warnings
@@ -26,7 +27,7 @@ from toolkeep.calls import (
     ToolResult,
 )
 from toolkeep.definitions.vocabulary import Category, Tier
-from toolkeep.errors import ArgumentsRefused, NotRecorded
+from toolkeep.errors import ArgumentsRefused, NotRecorded, ToolkeepError
 from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
 from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
 from toolkeep.policy.policy_settings import (
@@ -43,9 +44,7 @@ from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.stores.registry_state import RegistryState
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.text.display import counted
-from toolkeep.validation.compile import Formats
 from toolkeep.validation.refusal_history import RefusalHistory
-from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
@@ -64,12 +63,15 @@ if TYPE_CHECKING:
     from toolkeep.providers.keep_provider import Answers, Events, KeepProvider
     from toolkeep.registry.custom_definitions import OfferOf
     from toolkeep.results.output_check import Normalizers
+    from toolkeep.sandbox.launch import EarlyStart
     from toolkeep.sandbox.trusted_paths import ProcessTrust, TrustedPath
     from toolkeep.storage.sql.change_feed import ChangeFeed, StateChangeFeed
     from toolkeep.stores.definitions import DefinitionStore
     from toolkeep.stores.records import KeepRecord
     from toolkeep.stores.sign_ins import SignInStore
     from toolkeep.telemetry.webhook import Webhook
+    from toolkeep.validation.schema_engine import Formats
+    from toolkeep.validation.validate import Arguments
 
 T = TypeVar("T")
 
@@ -80,6 +82,9 @@ KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
 
 _OPEN: "weakref.WeakSet[Keep]" = weakref.WeakSet()
 """The open keeps of this process."""
+
+
+Validate = Callable[..., CheckedCall | Refusal]
 
 
 class CallKeywords(TypedDict, total=False):
@@ -125,7 +130,7 @@ class Keep(ToolCatalog):
         call_limits: CallLimits = DEFAULT_CALL_LIMITS,
         include_actual_values: bool = True,
         tier: Tier = Tier.ENTERPRISE,
-        formats: Formats | None = None,
+        formats: "Formats | None" = None,
         normalizers: "Normalizers | None" = None,
         closed: Mapping[str, str] | None = None,
         policy: PolicySettings = NO_POLICY_SETTINGS,
@@ -163,6 +168,7 @@ class Keep(ToolCatalog):
             permissions=policy.permissions,
         )
         self._refusals = RefusalHistory(bus=bus)
+        self._validate: Validate = self._validate_first
         self._policy = policy
         self._grants = {**dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT), **policy.agents}
         self._approver = approver
@@ -368,7 +374,7 @@ class Keep(ToolCatalog):
             state_folder=policy.state_folder,
             tools=self._known_tools,
             examples=policy.examples,
-            check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
+            check=lambda tool, arguments: self._validate(tool, dict(arguments), self._refusals, "example"),
             trusted=self.trusted,
         )
 
@@ -410,9 +416,11 @@ class Keep(ToolCatalog):
 
     def may_run_unconfined(self, tool: RegisteredTool) -> bool:
         """Whether the configuration lets a tool run unconfined where this machine cannot confine it."""
+        if not self._policy.unconfined:
+            return False
         from toolkeep.execution.isolation_check import UnconfinedTools
 
-        return bool(self._policy.unconfined) and UnconfinedTools(self._policy.unconfined).includes(tool)
+        return UnconfinedTools(self._policy.unconfined).includes(tool)
 
     def trace_with(self, spans: "Spans | None") -> None:
         """Open a span around every call from now on; see `toolkeep.telemetry.spans`."""
@@ -431,17 +439,42 @@ class Keep(ToolCatalog):
     @property
     def _pipeline(self) -> "Pipeline":
         """Created by the first call: a process that only lists or validates pays nothing for it."""
+        return self._made or self._pipeline_for(None)
+
+    def _pipeline_for(self, name: object) -> "Pipeline":
+        """The pipeline; if it is created, then for a call of this tool."""
         if self._made is None:
             refuse_calls()
             with self._making:
                 if self._made is None:
-                    self._made = self._new_pipeline()
+                    early = self._start_early(name)
+                    try:
+                        self._made = self._new_pipeline(early)
+                    except BaseException:
+                        if early is not None:
+                            early.end()
+                        raise
         return self._made
 
-    def _new_pipeline(self) -> "Pipeline":
+    def _start_early(self, name: object) -> "EarlyStart | None":
+        """Start the sandbox of a first call, before the imports that the call needs, too."""
+        tool = self._registry.snapshot.answering.get(name) if isinstance(name, str) else None
+        if tool is None or self._is_closed or sys.platform != "linux":
+            return None
+        from toolkeep.execution.tool_isolation import has_processes, level_of, runs_in_worker
+        from toolkeep.sandbox.launch import EarlyStart
+
+        # A failure is reported by the call, which starts both anew.
+        with contextlib.suppress(ToolkeepError):
+            if runs_in_worker(tool):
+                return EarlyStart(level_of(tool), has_processes=has_processes(tool))
+        return None
+
+    def _new_pipeline(self, early: "EarlyStart | None") -> "Pipeline":
         from toolkeep.keep.pipeline import Pipeline
 
         made = Pipeline(
+            early=early,
             registry=self._registry,
             refusals=self._refusals,
             bus=self._bus,
@@ -480,7 +513,7 @@ class Keep(ToolCatalog):
     async def call(
         self,
         name: str,
-        arguments: Arguments,
+        arguments: "Arguments",
         *,
         agent: str = LOCAL_AGENT,
         conversation: str = "",
@@ -514,7 +547,7 @@ class Keep(ToolCatalog):
             idempotency_key=idempotency_key,
             fresh=fresh,
         )
-        return await self._pipeline.call(
+        return await (self._made or self._pipeline_for(name)).call(
             name,
             arguments,
             agent=agent,
@@ -528,7 +561,7 @@ class Keep(ToolCatalog):
             is_direct=agent == LOCAL_AGENT and not forwarded,
         )
 
-    def call_sync(self, name: str, arguments: Arguments, **options: "Unpack[CallKeywords]") -> ToolResult:
+    def call_sync(self, name: str, arguments: "Arguments", **options: "Unpack[CallKeywords]") -> ToolResult:
         """As `call`, for code without an event loop; also inside a notebook."""
         return self._run(lambda: self.call(name, arguments, **options))
 
@@ -736,7 +769,7 @@ class Keep(ToolCatalog):
     def try_validate_arguments(
         self,
         name: str,
-        arguments: Arguments,
+        arguments: "Arguments",
         *,
         agent: str = LOCAL_AGENT,
         conversation: str = "",
@@ -755,17 +788,26 @@ class Keep(ToolCatalog):
             if isinstance(found, Refusal):
                 return found
             registered = found
-        check = validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
+        check = self._validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
         if began and check.success:
             elapsed_ms = (time.perf_counter() - began) * 1000
             passed = ValidationPassed(tool_name=check.tool, agent=agent, validation_ms=elapsed_ms)
             self._bus.tell_passed(passed)
         return check
 
+    def _validate_first(
+        self, tool: RegisteredTool, arguments: "Arguments", *caller: Any
+    ) -> CheckedCall | Refusal:
+        """Load the validator on first use: a process that only lists tools does without."""
+        from toolkeep.validation.validate import validate
+
+        self._validate = validate
+        return validate(tool, arguments, *caller)
+
     def validate_arguments(
         self,
         name: str,
-        arguments: Arguments,
+        arguments: "Arguments",
         *,
         agent: str = LOCAL_AGENT,
         conversation: str = "",

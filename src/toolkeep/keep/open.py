@@ -11,6 +11,7 @@ import msgspec
 from toolkeep.config.paths import PROJECT_FILE, config_paths, find_project, home_folder, outer_projects
 from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
 from toolkeep.config.upstream_rules import document_of
+from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import FileUnreadable, NotAccepted, ProviderFailed, StateUnusable
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
@@ -25,7 +26,6 @@ from toolkeep.stores.registry_state import MemoryState
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.text.display import visible
 from toolkeep.tools.catalog import CoreToolsProvider
-from toolkeep.validation.compile import Formats, guarded_formats
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from toolkeep.stores.records import KeepRecord
     from toolkeep.stores.sign_ins import SignInStore
     from toolkeep.telemetry.webhook import Webhook
+    from toolkeep.validation.schema_engine import Formats
 
 
 class AgentKeywords(TypedDict, total=False):
@@ -63,7 +64,7 @@ def open_keep(
     limits: Limits | None = None,
     include_actual_values: bool = True,
     built_in: bool = True,
-    formats: Formats | None = None,
+    formats: "Formats | None" = None,
     normalizers: "Normalizers | None" = None,
     call_limits: CallLimits = DEFAULT_CALL_LIMITS,
     tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
@@ -99,15 +100,13 @@ def open_keep(
     root = project_folder(project)
     state = open_state(root)
     settings = read_configuration(root, state)
-    if formats:
-        check_formats(settings.tier)
     store = open_store(settings, state)
     keep = Keep(
         services=services,
         limits=limits or settings.limits,
         include_actual_values=include_actual_values and settings.include_actual_values,
         tier=settings.tier,
-        formats=guarded_formats(formats or {}),
+        formats=_guarded(formats, settings.tier) if formats else None,
         normalizers=normalizers,
         call_limits=call_limits,
         tool_secrets=tool_secrets,
@@ -146,6 +145,13 @@ def open_keep(
     if follow_store or (follow_store is None and settings.store_url):
         keep.follow_store()
     return keep
+
+
+def _guarded(formats: "Formats", tier: Tier) -> "Formats":
+    from toolkeep.validation.compile import guarded_formats
+
+    check_formats(tier)
+    return guarded_formats(formats)
 
 
 def sign_ins_of(state: KeepState | None) -> "SignInStore | None":

@@ -45,19 +45,16 @@ from toolkeep.execution.http_runner import HttpRunner
 from toolkeep.execution.idempotency import NO_CLAIM, claim
 from toolkeep.execution.in_process_runner import InProcessRunner
 from toolkeep.execution.isolation_check import IsolationCheck, UnconfinedTools
-from toolkeep.execution.persistent.persistent_runner import PersistentRunner
 from toolkeep.execution.persistent.pool import ProcessPool
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
-from toolkeep.execution.runner import Held, Runner
+from toolkeep.execution.runner import Held, Runner, RunnerOnDemand
 from toolkeep.execution.sandbox_runner import SandboxRunner
 from toolkeep.execution.thread_pool import ThreadPool
-from toolkeep.execution.wasm_runner import WasmRunner
 from toolkeep.host.random_ids import random_digits
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.keep.call_state import CallState, with_data
 from toolkeep.keep.hooks import NO_SLOT, AfterHook, BeforeHook, Hooks
 from toolkeep.limits import LARGE_ANSWER_BYTES, NAMED_CHARS, CallLimits
-from toolkeep.mcp_client.upstream_runner import McpRunner
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.policy_settings import PolicySettings
 from toolkeep.registry.registry import ToolRegistry
@@ -70,10 +67,11 @@ from toolkeep.stores.sign_ins import SignInStore
 from toolkeep.text.display import echo_name
 from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import Arguments, validate
-from toolkeep.wasm.compiled_cache import CompiledModules, cache_folder
 
 if TYPE_CHECKING:
     from toolkeep.mcp_client.elicitation import Answerer
+    from toolkeep.sandbox.launch import EarlyStart
+    from toolkeep.wasm.compiled_cache import CompiledModules
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -110,10 +108,12 @@ class Pipeline:
         sign_ins: SignInStore | None,
         suggest: Callable[[str], Suggestions],
         is_ending: Callable[[], bool],
+        early: "EarlyStart | None" = None,
     ) -> None:
         """`suggest` gives what the refusal of an unknown name may tell an agent.
 
         `is_ending` says whether the process is shutting down: a call cut short may have had an effect.
+        `early` are processes that were started for the first call.
         """
         self.record = record
         self.authorizer = authorizer
@@ -130,7 +130,7 @@ class Pipeline:
             record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
         )
         machine, contacts = IsolationCheck(UnconfinedTools(policy.unconfined)), ContactEvents(bus)
-        self.sandbox = SandboxRunner(project, trusted, machine, contacts, bus)
+        self.sandbox = SandboxRunner(project, trusted, machine, contacts, bus, early)
         self.processes = ProcessPool(bus)
         self._threads = ThreadPool()
         self._hooks = Hooks(
@@ -140,22 +140,30 @@ class Pipeline:
             timeout_s=limits.hook_s,
             sealed=self.recorder.sealed,
         )
+
+        def wasm_runner() -> Runner:
+            from toolkeep.execution.wasm_runner import WasmRunner
+
+            return WasmRunner(project, trusted, _compiled_modules(record), self._threads)
+
+        def persistent_runner() -> Runner:
+            from toolkeep.execution.persistent.persistent_runner import PersistentRunner
+
+            return PersistentRunner(self.processes, machine, contacts, project, trusted)
+
+        def mcp_runner() -> Runner:
+            from toolkeep.mcp_client.upstream_runner import McpRunner
+
+            tell, asked = bus.tell, self.recorder.asked
+            return McpRunner(self.processes, machine, contacts, tell, asked, trusted, sign_ins, answerer)
+
         runners: list[Runner] = [
             InProcessRunner(self._threads),
             self.sandbox,
-            WasmRunner(project, trusted, _compiled_modules(record), self._threads),
+            RunnerOnDemand("wasm", wasm_runner),
             HttpRunner(),
-            PersistentRunner(self.processes, machine, contacts, project, trusted),
-            McpRunner(
-                self.processes,
-                machine,
-                contacts,
-                bus.tell,
-                self.recorder.asked,
-                trusted,
-                sign_ins,
-                answerer,
-            ),
+            RunnerOnDemand("process", persistent_runner),
+            RunnerOnDemand("mcp", mcp_runner),
         ]
         self.executor = Executor(runners, CircuitBreaker(limits), ResultCache(), contacts)
         self._registry = registry
@@ -463,12 +471,14 @@ async def _checked(
     return check_output(raw, normalizers, is_final=is_final)
 
 
-def _compiled_modules(record: KeepRecord) -> CompiledModules | None:
+def _compiled_modules(record: KeepRecord) -> "CompiledModules | None":
     """Where compiled modules are cached between processes: only if the key that authenticates them is
     persistent.
 
     Without authentication, whoever can write the cache could have this process run native code of theirs.
     """
+    from toolkeep.wasm.compiled_cache import CompiledModules, cache_folder
+
     folder = cache_folder(os.environ)
     if folder is None or isinstance(record, MemoryRecord):
         return None

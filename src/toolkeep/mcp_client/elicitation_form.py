@@ -13,7 +13,7 @@ import msgspec
 
 from toolkeep.limits import KIB
 from toolkeep.text.display import excerpt, visible, visible_lines
-from toolkeep.validation.compile import ENGINE_OPTIONS
+from toolkeep.validation.schema_engine import ENGINE_OPTIONS
 
 FIELDS: Final = 50
 """Maximum number of fields of a form."""

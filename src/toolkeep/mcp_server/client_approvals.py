@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 from toolkeep.approval.question import BY_CLIENT, Answer, Question
-from toolkeep.approval.question_text import render_question
+from toolkeep.approval.question_text import name, render_question
 from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.mcp_server.client_context import Client, current_client
 
@@ -32,20 +32,23 @@ async def ask_client(question: Question) -> Answer | None:
     if client is None:
         return None
     if not (client.may_answer and question.danger in _DANGERS and question.acts == 1 and client.can(_METHOD)):
-        client.person_is_asked()
+        client.person_is_asked(question)
         return None
     return await _asked(client, question)
 
 
 async def _asked(client: Client, question: Question) -> Answer | None:
-    message = "\n".join(line.text for line in render_question(question, now=time.time()))
+    # A client may cut the text: what is called comes first. At a terminal it stands last, above the prompt.
+    _, *lines = render_question(question, now=time.time())
+    heading = f"Approve this call of {name(question.tool)}? Danger: {question.danger}"
+    message = "\n".join((heading, *(line.text for line in lines)))
     try:
         # The question id is random: with a fixed name, a client could send an "accept" in advance with
         # the first request (`inputResponses`), before any question was shown.
         said = await client.elicit(message, _SCHEMA, name=f"approval-{question.id}")
     except ToolFailed:
         client.error = None  # the call may still be approved in the inbox
-        client.person_is_asked()
+        client.person_is_asked(question)
         return None
     content = said.get("content") or {}
     approver = f"client of {question.agent}"
@@ -53,7 +56,7 @@ async def _asked(client: Client, question: Question) -> Answer | None:
     if said["action"] == "accept" and content.get("approve") is True:
         return Answer(verdict="approve", approver=approver, way=BY_CLIENT)
     if said["action"] == "cancel":
-        client.person_is_asked()
+        client.person_is_asked(question)
         return None
     reason = content.get("reason")
     words = reason if isinstance(reason, str) else ""

@@ -13,7 +13,10 @@ from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY, Pr
 from toolkeep.mcp_protocol.versions import LOG_LEVELS
 
 if TYPE_CHECKING:
+    from toolkeep.approval.question import Question
+    from toolkeep.mcp_server.approval_notices import ApprovalNotices
     from toolkeep.mcp_server.connection import Connection, Emit
+    from toolkeep.mcp_server.progress_notifications import Progress
 
 Requests = dict[str, dict[str, Any]]
 """Requests to the client, each `{"method": …, "params": …}`, keyed by a name that the caller chooses."""
@@ -58,9 +61,19 @@ class AnsweredWithError(ToolFailed):
 class Client:
     """The client of one request."""
 
-    def __init__(self, connection: "Connection", emit: "Emit", asks: Asks) -> None:
+    def __init__(
+        self,
+        connection: "Connection",
+        emit: "Emit",
+        asks: Asks,
+        *,
+        progress: "Progress | None" = None,
+        notices: "ApprovalNotices | None" = None,
+    ) -> None:
         self._connection = connection
         self._asks: Asks = asks
+        self._progress = progress
+        self._notices = notices
         self.emit = emit
         self.error: ProtocolError | None = None
         """A protocol error that replaces the result."""
@@ -142,9 +155,20 @@ class Client:
         """Continue as a task and release the client; False if it has to wait for the result."""
         return self._asks.start_task()
 
-    def person_is_asked(self) -> None:
-        """Note that the call waits for approval; a client that supports tasks need not wait."""
+    @property
+    def is_over(self) -> bool:
+        """Whether the request has ended."""
+        return self._asks is _NOBODY
+
+    def person_is_asked(self, question: "Question") -> None:
+        """The call waits for a person: notify the client, which need not wait if it supports tasks."""
         self._asks.person_is_asked()
+        if self._notices is not None:
+            self._notices.begin(self, question)
+
+    def note(self, words: str) -> bool:
+        """Send words as progress; False if the request asked for no progress."""
+        return self._progress is not None and self._progress.note(words)
 
     def log(self, level: str, data: Any, *, logger: str = "") -> None:
         """Send a log message if the client subscribed to that level."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, ProtocolError
+from toolkeep.mcp_server.approval_notices import ApprovalNotices
 from toolkeep.mcp_server.client_context import Client, Requests, fits, forget_current, set_current
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.progress_notifications import Progress
@@ -18,9 +19,14 @@ class DetachedRequest:
     """One piece of work and its pending requests to the client."""
 
     def __init__(
-        self, connection: Connection, emit: Emit, answers: dict[str, Any], progress: Progress | None = None
+        self,
+        connection: Connection,
+        emit: Emit,
+        answers: dict[str, Any],
+        progress: Progress | None = None,
+        notices: ApprovalNotices | None = None,
     ) -> None:
-        self.client = Client(connection, emit, self)
+        self.client = Client(connection, emit, self, progress=progress, notices=notices)
         self.agent = connection.agent
         self.task: asyncio.Task[Any]
         self.asked: Requests = {}

@@ -14,6 +14,7 @@ import msgspec
 from toolkeep.calls import RegisteredTool
 from toolkeep.events import (
     AgentDeclared,
+    ApprovalDecided,
     Event,
     PoliciesChanged,
     ToolAccepted,
@@ -53,6 +54,7 @@ from toolkeep.mcp_protocol.versions import (
     TASKS,
     negotiated,
 )
+from toolkeep.mcp_server.approval_notices import INSTRUCTIONS
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.features import Completer, Features, Prompt, Resource
 from toolkeep.mcp_server.subscriptions import SeenLists, Subscription, Subscriptions
@@ -81,15 +83,17 @@ class McpServer:
         keep: Keep,
         *,
         agent: str = DEFAULT_AGENT,
-        instructions: str = "",
+        instructions: str = INSTRUCTIONS,
         find_tools: bool = False,
         client_answers: bool = False,
+        page_url: str = "",
         limits: McpLimits = DEFAULT_MCP_LIMITS,
     ) -> None:
         """`agent` makes the calls; `find_tools` lists two search tools in place of all tools.
 
         `client_answers` lets the client of a connection approve calls of up to medium danger (POL-4); without
-        it, approval requests go to the inbox.
+        it, approval requests go to the inbox. `page_url` is the address of the page with the inbox: clients
+        whose call waits are told.
         """
         self.keep = keep
         self.agent = agent
@@ -98,7 +102,7 @@ class McpServer:
         self.features = Features()
         self._given = SeenLists(keep)
         self.hub = Subscriptions(self._given.outdated)
-        self.calling = ToolCallHandler(keep, finds_tools=find_tools)
+        self.calling = ToolCallHandler(keep, finds_tools=find_tools, page_url=page_url)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
         self._instructions = "\n".join(filter(None, (instructions, keep.start_up.notice)))
@@ -343,9 +347,11 @@ class McpServer:
         return {}
 
     def _hear(self, event: Event) -> None:
-        """Notify clients of events that change a list of tools."""
+        """Notify clients of events that change a list of tools; end the notices of an approval."""
         if isinstance(event, _LIST_CHANGES):
             self.hub.changed("tools")
+        elif isinstance(event, ApprovalDecided):
+            self.calling.notices.end(event.approval_id)
 
 
 _OFFERED_IF_REGISTERED = frozenset(

@@ -427,6 +427,7 @@ def _resumable(connection: Connection, reply: Reply) -> Stream | None:
         return stream.has_begun
 
     reply.goes_on = goes_on
+    reply.prime = stream.prime
     return stream
 
 

@@ -15,6 +15,8 @@ _EVENTS: Final = [
 ]
 _MINOR: Final = frozenset((b"progress", b"output"))
 """Events of the server's own streams that may be dropped: the result contains all of them."""
+_OPEN_S: Final = 1.0
+"""A response that takes longer becomes a stream, whose comments keep proxies and read timeouts quiet."""
 _PING_S: Final = 15.0
 """Keep-alive interval of an idle stream; proxies close idle connections after a minute."""
 
@@ -34,6 +36,8 @@ class Reply:
     _is_over = False
     is_gone = False
     """Whether the client has disconnected."""
+    prime: Callable[[], None] | None = None
+    """Sends the event with which a resumable stream begins."""
     goes_on: Callable[[], bool] | None = None
     """Called on a disconnect; returns whether the work continues (a resumable stream)."""
 
@@ -138,8 +142,15 @@ class Reply:
     # --- whether the client is there -------------------------------------------------------------
 
     def look(self) -> None:
-        """Start to watch for a disconnect."""
+        """Start to watch for a disconnect, and soon open the stream."""
         self.watch(*self._waits)
+        asyncio.get_running_loop().call_later(_OPEN_S, self._open_idle)
+
+    def _open_idle(self) -> None:
+        if not (self._is_over or self.is_gone):
+            if self.prime is not None:
+                self.prime()
+            self.open()
 
     def watch(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
         """Cancel a task when the client disconnects."""

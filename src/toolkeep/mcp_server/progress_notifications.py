@@ -9,6 +9,9 @@ from typing import Any
 from toolkeep.mcp_protocol.jsonrpc import Id, Message, is_id, notification
 from toolkeep.mcp_server.connection import Emit
 
+_NOTE_STEP = 1e-6
+"""Progress must increase with each notification. Notes hardly move it, for the tool's own must count."""
+
 
 class Progress:
     """Sends progress that only increases, as MCP requires; tools call it from their own threads."""
@@ -28,6 +31,16 @@ class Progress:
         to = self.to
         if to is None or not self._furthest < done < math.inf:
             return
+        self._send(to, done, total, words)
+
+    def note(self, words: str) -> bool:
+        """Send words without progress of the tool; False if the request asked for no progress."""
+        to = self.to
+        if to is not None:
+            self._send(to, max(0.0, self._furthest + _NOTE_STEP), None, words)
+        return to is not None
+
+    def _send(self, to: tuple[Id, Emit], done: float, total: float | None, words: str) -> None:
         self._furthest = done
         token, emit = to
         params: dict[str, Any] = {"progressToken": token, "progress": done}

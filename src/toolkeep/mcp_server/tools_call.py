@@ -16,6 +16,7 @@ from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import MCP_TASK_AFTER_SECONDS
 from toolkeep.mcp_protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError
+from toolkeep.mcp_server.approval_notices import ApprovalNotices
 from toolkeep.mcp_server.client_context import Client, Requests, forget_current, set_current
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.detached_requests import DetachedRequest, read_answers
@@ -57,14 +58,16 @@ class DirectAsks:
 class ToolCallHandler:
     """Makes the calls of one server, and owns suspended requests and tasks."""
 
-    def __init__(self, keep: Keep, *, finds_tools: bool = False) -> None:
+    def __init__(self, keep: Keep, *, finds_tools: bool = False, page_url: str = "") -> None:
         self._keep = keep
         self._finds_tools = finds_tools
+        self.notices = ApprovalNotices(page_url)
         self.parked = RequestStates()
         self.tasks = Tasks()
 
     def close(self) -> None:
         """Cancel suspended requests and tasks."""
+        self.notices.close()
         self.parked.close()
         self.tasks.close()
 
@@ -118,11 +121,13 @@ class ToolCallHandler:
         # A client without elicitation, sampling, roots and tasks waits for the end: 0.8 × the time.
         if connection.is_modern and (connection.is_askable or "requestState" in message.params):
             return await self._run_modern(work, finish, message, connection, emit, bound, progress)
-        client = Client(connection, emit, DirectAsks(connection, emit))
+        asks = DirectAsks(connection, emit)
+        client = Client(connection, emit, asks, progress=progress, notices=self.notices)
         token = set_current(client)
         try:
             return _finished(client, await work, finish)
         finally:
+            client.let_go()
             forget_current(token)
 
     async def _run_modern(
@@ -144,7 +149,7 @@ class ToolCallHandler:
                 running.go_on_for(emit, progress)
                 self._give(running, answers, message, connection, bound)
             else:
-                running = DetachedRequest(connection, emit, answers, progress)
+                running = DetachedRequest(connection, emit, answers, progress, self.notices)
                 running.start(work)
         except BaseException:
             work.close()

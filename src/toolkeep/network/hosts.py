@@ -10,12 +10,12 @@ a resolver's search list, redirects, and public suffixes (`*.co.uk` is a scope).
 
 import re
 import socket
-from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from toolkeep.network.addresses import AddressClass, Network, barred_reason, class_of_network, classify
 from toolkeep.text.display import echo
@@ -236,8 +236,7 @@ class ScopeForm(Enum):
     NETWORK = "network"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostScope:
+class HostScope(msgspec.Struct, frozen=True, kw_only=True):
     """Scope of a `net.read` or `net.write` grant.
 
     `example.org` and `192.0.2.1` match that host; `*.example.org` matches every name below it, not itself;

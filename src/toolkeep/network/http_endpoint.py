@@ -111,7 +111,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
             return file_bytes(value, self.argument)
         if self.content_type == "application/x-www-form-urlencoded":
             return form_body(value, self.fields)
-        if self.content_type.startswith("text/"):
+        if self.content_type.startswith("text/") or self.content_type.endswith("xml"):
             if not isinstance(value, str):
                 raise ArgumentUnfit(f"'{echo_name(self.argument)}' must be a text")
             return value.encode()
@@ -120,7 +120,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
 
 _BODY_KEYS: Final = ("argument", "content_type", "required", "file", "fields", "parts")
 _CONTENT_TYPE: Final = re.compile(
-    r"application/(?:json|[a-z0-9!#$&^_.-]{1,100}\+json|x-www-form-urlencoded)"
+    r"application/(?:json|xml|[a-z0-9!#$&^_.-]{1,100}\+(?:json|xml)|x-www-form-urlencoded)"
     r"|text/[a-z0-9.-]{1,40}|multipart/form-data"
 )
 

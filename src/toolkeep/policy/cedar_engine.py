@@ -10,16 +10,15 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-import cedarpy
 import msgspec
 import orjson
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.json_values.pointers import pointer
+from toolkeep.policy.cedar_bindings import cedarpy
 from toolkeep.policy.cedar_schema import CALL, CONTEXT_ATTRIBUTES, SEE, cedar_schema
 from toolkeep.policy.cedar_values import ArgumentShape, Path
 from toolkeep.policy.mentioned_hosts import Unreadable, mail_domains, url_hosts
@@ -155,8 +154,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _MatchingPolicies:
+class _MatchingPolicies(msgspec.Struct, frozen=True):
     """The policies whose scope matches one action on one tool, and which context paths they read."""
 
     policies: tuple[Policy, ...]
@@ -174,8 +172,7 @@ class _MatchingPolicies:
     """Whether no policy reads the context, so that all calls of the tool share one decision."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PreparedTool:
+class _PreparedTool(msgspec.Struct, frozen=True):
     """Cedar schema, entities and policies of one tool, built once."""
 
     key: tuple[str, bool]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-import cedarpy
 import orjson
 
+from toolkeep.policy.cedar_bindings import cedarpy
 from toolkeep.policy.policy_set import Policies, PoliciesRefused, Policy, PolicyProblem, Reads, Scope, Uid
 from toolkeep.policy.policy_settings import PolicySource
 from toolkeep.text.display import echo_name

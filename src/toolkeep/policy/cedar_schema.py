@@ -8,9 +8,10 @@ Cedar takes seconds to parse one for all tools.
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 from toolkeep.definitions.parameter_marks import TOUCHES_KEY, Touches, is_secret
 from toolkeep.definitions.vocabulary import TouchForm
@@ -79,8 +80,7 @@ class Kind(Enum):
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """The Cedar type of one JSON Schema."""
 
     kind: Kind
@@ -93,7 +93,7 @@ class Shape:
     is_command: bool = False
     """Whether it is a command line (string or argv): policies see it as written."""
     element: "Shape | None" = None
-    attributes: Mapping[str, "Shape"] = field(default_factory=dict)
+    attributes: Mapping[str, "Shape"] = msgspec.field(default_factory=dict)
     required: frozenset[str] = frozenset()
 
     def to_cedar(self) -> dict[str, Any]:
@@ -181,11 +181,10 @@ class _Inexpressible(Exception):
     pass
 
 
-@dataclass(slots=True)
-class _Parts:
+class _Parts(msgspec.Struct):
     """The subschemas that all apply to one value."""
 
-    schemas: list[Mapping[str, Any]] = field(default_factory=list)
+    schemas: list[Mapping[str, Any]] = msgspec.field(default_factory=list)
     followed: Refs = frozenset()
     is_nullable: bool = False
 

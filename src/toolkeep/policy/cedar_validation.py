@@ -8,12 +8,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple, get_args
 
-import cedarpy
 import orjson
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category
+from toolkeep.policy.cedar_bindings import cedarpy
 from toolkeep.policy.cedar_schema import (
     AGENT_ATTRIBUTES,
     CALL,

@@ -1,9 +1,11 @@
 """Parsed policies: effect, scope, entities and attributes that each reads, and its source position."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, ToolkeepError
@@ -25,8 +27,7 @@ class Uid(NamedTuple):
         return f'{self.type}::"{echo_name(self.id)}"'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyProblem:
+class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One validation problem: where, what, and how to fix it."""
 
     source: str
@@ -53,8 +54,7 @@ class PoliciesRefused(ToolkeepError):
         self.problems = tuple(problems)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """One scope constraint of a policy (principal, action or resource): any, `==`, `in` or `is`."""
 
     operator: str
@@ -73,8 +73,7 @@ class Scope:
         return any(entity == itself or entity in ancestors for entity in self.entities)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """One parsed policy."""
 
     id: str
@@ -88,7 +87,7 @@ class Policy:
     line: int
     column: int
     text: str
-    tree: dict[str, Any] = field(repr=False)
+    tree: dict[str, Any]
     """The policy in Cedar's JSON format (EST)."""
     principal: Scope
     action: Scope

@@ -6,7 +6,8 @@ import the author rules only warn, and the warnings stay with the tool.
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,8 +20,11 @@ from toolkeep.limits import DEFAULT_LIMITS, Limits
 from toolkeep.policy.policy_settings import KNOWN_PERMISSIONS
 from toolkeep.text.display import echo_name
 from toolkeep.text.nearest import nearest_name
-from toolkeep.validation.compile import NO_FORMATS, Compilation, Formats, compile_arguments, compile_output
-from toolkeep.validation.secret_values import Display
+from toolkeep.validation.tool_schemas import ToolSchemas
+
+if TYPE_CHECKING:
+    from toolkeep.validation.compile import Compilation
+    from toolkeep.validation.schema_engine import Formats
 
 
 class AdmissionContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +53,7 @@ def admit(
     runner: Any = None,
     limits: Limits = DEFAULT_LIMITS,
     shows_values: bool = True,
-    formats: Formats | None = None,
+    formats: "Formats | None" = None,
     permissions: Iterable[str] = (),
     circumstances: AdmissionContext = BY_CODE,
 ) -> RegisteredTool:
@@ -63,24 +67,22 @@ def admit(
     # A quarantined tool may name permissions that exist once its file is accepted.
     is_refused = by_hand and not circumstances.held_back
     (problems if is_refused else warnings).extend(_unknown_permissions(definition, permissions))
-    display = Display(is_sensitive=definition.sensitive, shows_values=shows_values)
-    checks = formats or NO_FORMATS
-    arguments = compile_arguments(
-        definition.parameters, by_hand=by_hand, limits=limits, display=display, formats=checks
-    )
-    output = Compilation(None, [], [])
-    if definition.output_schema is not None:
-        output = compile_output(definition.output_schema, by_hand=by_hand, limits=limits, formats=checks)
-    problems += [*arguments.problems, *output.problems, *circumstances.problems]
-    if problems or arguments.compiled is None:
+    compile_both = partial(_compile, definition, limits, formats or {}, shows_values=shows_values)
+    schemas = ToolSchemas(definition.name, compile_both)
+    # The schemas of built-in tools are constants, which the default limits admit (a test checks). A process
+    # that only lists its tools needs neither them nor the engine.
+    if not (circumstances.is_built_in and limits == DEFAULT_LIMITS):
+        problems += schemas.problems
+        warnings += schemas.warnings
+    problems += circumstances.problems
+    if problems:
         raise _error(definition.name, problems)
     effects = definition.effects
     return RegisteredTool(
         definition=definition,
-        arguments=arguments.compiled,
-        output=output.compiled,
+        schemas=schemas,
         runner=runner,
-        warnings=(*circumstances.warnings, *warnings, *arguments.warnings, *output.warnings),
+        warnings=(*circumstances.warnings, *warnings),
         definition_hash=definition.hash,
         code_hash=circumstances.code_hash,
         provider=circumstances.provider,
@@ -93,6 +95,25 @@ def admit(
         may_write=effects is None or definition.has_write_effects,
         effect_names=None if effects is None else tuple(effect.value for effect in effects),
         capability_names=tuple(map(str, definition.capabilities)),
+    )
+
+
+def _compile(
+    definition: ToolDefinition, limits: Limits, formats: "Formats", *, shows_values: bool
+) -> "tuple[Compilation, Compilation]":
+    """Compile the schemas of the parameters and of the output."""
+    from toolkeep.validation.compile import Compilation, compile_arguments, compile_output
+    from toolkeep.validation.secret_values import Display
+
+    by_hand = definition.source.is_by_hand
+    display = Display(is_sensitive=definition.sensitive, shows_values=shows_values)
+    arguments = compile_arguments(
+        definition.parameters, by_hand=by_hand, limits=limits, display=display, formats=formats
+    )
+    if definition.output_schema is None:
+        return arguments, Compilation(None, [], [])
+    return arguments, compile_output(
+        definition.output_schema, by_hand=by_hand, limits=limits, formats=formats
     )
 
 

@@ -8,7 +8,7 @@ away the user's other tools.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -36,7 +36,9 @@ from toolkeep.registry.coerce import Offer, coerce_tool, located, name_of, names
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.tiers import check_custom, includes_built_in
 from toolkeep.registry.tool_provider import CODE, CORE, OURS, PROJECT, ToolProvider
-from toolkeep.validation.compile import Formats
+
+if TYPE_CHECKING:
+    from toolkeep.validation.schema_engine import Formats
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -88,7 +90,7 @@ class Registrar:
         limits: Limits = DEFAULT_LIMITS,
         shows_values: bool = True,
         tier: Tier = Tier.ENTERPRISE,
-        formats: Formats | None = None,
+        formats: "Formats | None" = None,
         permissions: Iterable[str] = (),
     ) -> None:
         self._registry = registry

@@ -1,6 +1,5 @@
 """Resolve a tool name, or refuse: unknown (VAL-8), disabled or quarantined."""
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -83,7 +82,7 @@ def unknown_tool(
     suggestion = f"Did you mean '{meant}'?" if meant else "Use one of the tools that are listed."
     suggestion = f"{suggestion} {suggestions.notice}".rstrip() if suggestions else suggestion
     error = Violation("", Code.UNKNOWN_TOOL, f"Unknown tool '{shown}'", expected, None, suggestion)
-    return Refusal(tool=shown, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))
+    return Refusal(tool=shown, errors=(error,), correlation_id=correlation_id or _new_id())
 
 
 def unavailable_tool(tool: RegisteredTool, *, correlation_id: str = "") -> Refusal:
@@ -96,4 +95,10 @@ def unavailable_tool(tool: RegisteredTool, *, correlation_id: str = "") -> Refus
     state = "quarantined until a person accepts it" if is_quarantined else "disabled"
     message = f"Tool '{tool.name}' is {state}"
     error = Violation("", code, message, "an enabled tool", None, "Do without it, or ask the operator.")
-    return Refusal(tool=tool.name, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))
+    return Refusal(tool=tool.name, errors=(error,), correlation_id=correlation_id or _new_id())
+
+
+def _new_id() -> str:
+    import secrets
+
+    return secrets.token_hex(8)

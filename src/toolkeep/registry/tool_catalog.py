@@ -15,7 +15,6 @@ from toolkeep.registry.register import Registrar, StartUp
 from toolkeep.registry.registry import LockedSets, ToolRegistry
 from toolkeep.registry.tool_provider import ToolProvider
 from toolkeep.stores.registry_state import RegistryState
-from toolkeep.validation.compile import Formats
 
 if TYPE_CHECKING:
     from toolkeep.config.settings import ConfigFile
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.custom_definitions import DefinitionEditor, OfferOf
     from toolkeep.registry.search import ToolSearch
     from toolkeep.stores.definitions import BrokenDefinition, DefinitionStore, StoredDefinition
+    from toolkeep.validation.schema_engine import Formats
 
 
 class ToolCatalog:
@@ -36,7 +36,7 @@ class ToolCatalog:
         limits: Limits,
         include_actual_values: bool,
         tier: Tier,
-        formats: Formats | None,
+        formats: "Formats | None",
         closed: Mapping[str, str] | None,
         state: RegistryState | None,
         locked: LockedSets | None,

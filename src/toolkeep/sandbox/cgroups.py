@@ -14,9 +14,10 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.proc_stats import host_pid
@@ -37,8 +38,7 @@ class NoCgroup(Exception):
     """No cgroup can be used here; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """Limits for all processes of one worker together."""
 
     memory_bytes: int
@@ -54,8 +54,7 @@ _OPTIONAL_SETTINGS: Final = {"memory.swap.max": "0"}
 """Without a swap limit, memory.max would only push pages to swap. Absent on kernels without swap."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cgroup:
+class Cgroup(msgspec.Struct, frozen=True):
     """The cgroup of one worker."""
 
     folder: Path

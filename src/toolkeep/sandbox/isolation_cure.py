@@ -6,9 +6,10 @@ on it, never a decision.
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import msgspec
 
 from toolkeep.sandbox.container_check import FLAGS, is_container
 from toolkeep.sandbox.isolation_levels import Mechanism
@@ -50,8 +51,7 @@ ELSEWHERE: Final = (
 _SYSTEMS: Final = {"darwin": "macOS", "win32": "Windows"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFacts:
+class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What decides whether an ordinary user gets namespaces."""
 
     platform: str = "linux"

@@ -7,14 +7,14 @@ write a false "yes".
 """
 
 import asyncio
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from toolkeep.errors import ToolkeepError
 from toolkeep.sandbox.errors import SandboxUnavailable
@@ -28,16 +28,15 @@ from toolkeep.sandbox.isolation_levels import (
     missing,
     needed,
 )
+from toolkeep.sandbox.launch import Trial, tried_alone
 from toolkeep.sandbox.memory_trial import try_tree_bound
 from toolkeep.sandbox.plan import Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.worker_exchange import Ending, Reply
 from toolkeep.sandbox.worker_pool import Key, Pool, PoolSize
-from toolkeep.sandbox.zygote_process import START_FILE, interpreter
 
 _SECONDS: Final = 20.0
-"""Time limit of the trial process, and of the call at each level; a loaded machine needs one or two
-seconds."""
+"""Time limit of the call at each level; a loaded machine needs one or two seconds."""
 
 _TOOL: Final = "os:getpid"
 _EXPECTED: Final = Reply(Ending.OK, value=1)
@@ -49,8 +48,7 @@ BY_REASON: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Whether one mechanism works here, and why not."""
 
     mechanism: Mechanism
@@ -58,18 +56,17 @@ class Finding:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """Result of the probe."""
 
     findings: tuple[Finding, ...]
-    unstarted: Mapping[Isolation, str] = field(default_factory=dict)
+    unstarted: Mapping[Isolation, str] = msgspec.field(default_factory=dict)
     """Levels whose worker could not be started or did not answer, with the reason."""
     remedy: str = BY_REASON
     """What to do about `unstarted`."""
     has_processes: bool = True
     """Whether they are about workers of several processes, whose memory has to be bounded together."""
-    machine: MachineFacts = field(default_factory=MachineFacts)
+    machine: MachineFacts = msgspec.field(default_factory=MachineFacts)
 
     def missing(self, level: Isolation) -> Mapping[Guarantee, tuple[Finding, ...]]:
         """Guarantees of a level that cannot be kept here, each with the mechanisms that it lacks."""
@@ -146,7 +143,10 @@ async def _template_failure() -> str:
     try:
         key, made = Key(_TOOL, Isolation.STRICT, ""), _recipe(Isolation.STRICT)
         profile = templated(for_level(Isolation.STRICT))
-        pool.admit(key, replace(made, worker=replace(made.worker, template_filter=profile.program())))
+        pool.admit(
+            key,
+            replace(made, worker=replace(made.worker, template_filter=profile.program())),
+        )
         await pool.run(key, b'{"arguments":{}}', _SECONDS, 1024)
         return pool.template_failure(key)
     except (ToolkeepError, ValueError) as error:
@@ -218,11 +218,15 @@ def glance() -> Findings:
     return probe(rehearsal=None, levels=(Isolation.STRICT,), has_processes=False)
 
 
-def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:
-    """Try mechanisms in forks of one trial process; tree-wide memory bounds on a process tree."""
-    alone = [mechanism for mechanism in mechanisms if mechanism not in TREE_BOUNDS]
+def try_mechanisms(mechanisms: Sequence[Mechanism], started: Trial | None = None) -> list[Finding]:
+    """Try mechanisms in forks of one trial process; tree-wide memory bounds on a process tree.
+
+    `started` is such a process that this one has started already; one of other mechanisms is not used.
+    """
+    alone = tried_alone(mechanisms)
+    trial = started if started is not None and started.mechanisms == alone else Trial(alone)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        tried = beside.submit(_try_alone, alone)
+        tried = beside.submit(trial.answers)
         objections = {one: try_tree_bound(one) for one in TREE_BOUNDS if one in mechanisms}
         answers, reason = tried.result()
     for mechanism, objection in objections.items():
@@ -234,27 +238,3 @@ def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:
         for mechanism in mechanisms
         for answer in (answers.get(mechanism, nothing),)
     ]
-
-
-def _try_alone(mechanisms: Sequence[Mechanism]) -> tuple[dict[str, Any], str]:
-    """Answers of the trial process by mechanism, and the reason for missing ones."""
-    command = [interpreter(), "-I", "-S", "-E", START_FILE, "trial", *mechanisms]
-    reason, said = "the trial ended without an answer", b""
-    try:
-        done = subprocess.run(  # noqa: S603 -- our own file, by our own interpreter
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # The same environment as a zygote's: the trial also shows that nothing else gets in.
-            env={"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"},
-            cwd="/",
-            timeout=_SECONDS,
-            check=False,
-        )
-        said = done.stdout
-    except subprocess.TimeoutExpired as error:
-        reason, said = f"the trial took longer than {_SECONDS:.0f} s", error.stdout or b""
-    except OSError as error:
-        reason = f"the trial could not be started: {error.strerror}"
-    return {answer["mechanism"]: answer for answer in map(json.loads, said.splitlines())}, reason

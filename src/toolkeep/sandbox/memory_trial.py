@@ -15,8 +15,8 @@ from toolkeep.errors import ToolkeepError
 from toolkeep.limits import MIB
 from toolkeep.sandbox.cgroups import Bounds, Cgroups, NoCgroup
 from toolkeep.sandbox.isolation_levels import Mechanism
+from toolkeep.sandbox.launch import START_FILE, interpreter
 from toolkeep.sandbox.proc_stats import tree_bytes
-from toolkeep.sandbox.zygote_process import START_FILE, interpreter
 
 _TAKEN_BYTES: Final = 2 * 16 * MIB
 """What two processes allocate, 16 MiB each (`_TAKEN_BYTES` of `guest.trial`): well below the limit in

@@ -9,9 +9,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from toolkeep.limits import DEFAULT_MEMORY_BYTES, MIB
 from toolkeep.sandbox.isolation_levels import TREE_BOUNDS, Isolation, Mechanism
@@ -75,8 +76,7 @@ _SHOWS_SYSTEM: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceLimits:
+class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Resource limits of a worker, per process; enforced by the kernel (rlimits, tmpfs options)."""
 
     memory_bytes: int = DEFAULT_MEMORY_BYTES
@@ -97,15 +97,14 @@ class ResourceLimits:
         `may_reserve` applies RLIMIT_DATA instead of RLIMIT_AS: runtimes such as V8 or the JVM reserve
         gigabytes of address space and use little of it. RLIMIT_DATA does not count shared memory.
         """
-        limits = asdict(self)
+        limits = msgspec.structs.asdict(self)
         reserved = limits.pop("reserved_bytes")
         if may_reserve:
             limits["data_bytes"] = limits.pop("memory_bytes") + reserved
         return limits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZygotePlan:
+class ZygotePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a zygote and all its workers see; one zygote per set of folders."""
 
     level: Isolation
@@ -165,8 +164,7 @@ class ZygotePlan:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerPlan:
+class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one worker runs and may do; at most what its zygote shows."""
 
     tool: str
@@ -187,7 +185,7 @@ class WorkerPlan:
     """Whether it is persistent: it runs a program for many calls, instead of a tool for one."""
     memory_by: Mechanism = Mechanism.MEMORY_LIMIT
     """What bounds its memory; a per-process rlimit is enough only for a single process."""
-    limits: ResourceLimits = field(default_factory=ResourceLimits)
+    limits: ResourceLimits = msgspec.field(default_factory=ResourceLimits)
     environment: tuple[tuple[str, str], ...] = DEFAULT_ENVIRONMENT
 
     def __post_init__(self) -> None:
@@ -241,8 +239,7 @@ def _encoded(program: Program | None) -> str:
     return base64.b64encode(program.for_process(1) if program else b"").decode("ascii")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """What one call may access. Only its worker is told, just before it confines itself."""
 
     read: tuple[str, ...] = ()
@@ -260,14 +257,13 @@ class Grant:
 
     def to_json(self) -> dict[str, Any]:
         """The message to the worker."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
 
 NOTHING: Final = Grant()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """How to make a worker for one key: zygote plan, worker plan, grant."""
 
     zygote: ZygotePlan

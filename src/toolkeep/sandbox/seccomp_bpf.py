@@ -19,17 +19,17 @@ A filter sees registers, never what a pointer points to: it cannot judge a path,
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from errno import ENOSYS
 from typing import Final, TypeAlias
+
+import msgspec
 
 from toolkeep.sandbox.syscalls import Architecture
 
 # --- rules ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """A result of the filter (SECCOMP_RET_…)."""
 
     value: int
@@ -49,16 +49,14 @@ def errno(number: int) -> Action:
     return Action(0x00050000 | number)
 
 
-@dataclass(frozen=True, slots=True)
-class HasFlag:
+class HasFlag(msgspec.Struct, frozen=True):
     """Whether the argument has any bit of the mask."""
 
     argument: int
     mask: int
 
 
-@dataclass(frozen=True, slots=True)
-class IsOneOf:
+class IsOneOf(msgspec.Struct, frozen=True):
     """Whether the argument is one of some 32-bit values.
 
     The kernel reads an `int` argument from the low half of its register and ignores the high half. A test
@@ -73,8 +71,7 @@ class IsOneOf:
     is_wide: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class IsOwnPid:
+class IsOwnPid(msgspec.Struct, frozen=True):
     """Whether the argument is the pid of the process that the filter is installed in."""
 
     argument: int
@@ -83,8 +80,7 @@ class IsOwnPid:
 Test: TypeAlias = HasFlag | IsOneOf | IsOwnPid
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """`then` if the test holds, else `otherwise`."""
 
     test: Test
@@ -110,8 +106,7 @@ _INSTRUCTION: Final = struct.Struct("<HBBI")
 _CONSTANT_AT: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A BPF program, and the byte offsets of constants to be replaced by the pid of its process."""
 
     code: bytes

@@ -13,9 +13,10 @@ the calls that set them up. It does not bound time or memory, and it trusts the 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from errno import EACCES, EAFNOSUPPORT, EINVAL, ENOPROTOOPT, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM
 from typing import Final
+
+import msgspec
 
 from toolkeep.sandbox.isolation_levels import Isolation
 from toolkeep.sandbox.seccomp_bpf import (
@@ -41,8 +42,7 @@ ABSENT: Final = errno(ENOSYS)
 back to the older call, whose arguments are in registers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Rules for one architecture."""
 
     architecture: Architecture

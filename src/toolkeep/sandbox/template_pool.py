@@ -11,9 +11,10 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from toolkeep.limits import MIB
 from toolkeep.sandbox.code_watch import CodeWatch
@@ -35,8 +36,7 @@ Name = tuple[str, str, tuple[str, ...]]
 """Kind of worker, owner, and the programs that its workers may start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateLimits:
+class TemplateLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many templates there are, and how long each is used."""
 
     most: int = 64
@@ -46,8 +46,7 @@ class TemplateLimits:
     """What a tool computed at import, such as today's date, gets old."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     """A sealed template."""
 
     zygote: Zygote
@@ -70,8 +69,7 @@ class _Made:
         await self.zygote.close_template(self.template)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """A template, or the reason why there is none."""
 
     starting: "asyncio.Task[_Made]"

@@ -4,8 +4,9 @@ A tool can forge all of it. It decides which of our own sentences a model reads,
 is escaped here: secrets are redacted first (`execution/diagnosis.py`).
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from toolkeep.sandbox.frames import FrameRefused
 from toolkeep.sandbox.guest.exception_report import CHAINED, FRAMES, NAME_CHARS, PATH_CHARS, TEXT_CHARS
@@ -14,8 +15,7 @@ _OPERATIONS: Final = frozenset({"", "file", "memory", "network", "process", "pro
 _KEYS: Final = frozenset({"raised", "where", "chain", "errno", "during", "subject"})
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(msgspec.Struct, frozen=True):
     """One exception of a chain."""
 
     kind: str
@@ -23,8 +23,7 @@ class Raised:
     places: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolException:
+class ToolException(msgspec.Struct, frozen=True):
     """A chain of exceptions, oldest first, and the operation that failed."""
 
     chain: tuple[Raised, ...] = ()

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.frames import frame
+from toolkeep.sandbox.launch import START_FILE, interpreter
 from toolkeep.sandbox.persistent_process import (
     LEAVING_SECONDS,
     ExitReason,
@@ -34,7 +35,6 @@ from toolkeep.sandbox.persistent_process import (
 from toolkeep.sandbox.plan import ORDINARY_ID, SCRATCH, Recipe, ResourceLimits
 from toolkeep.sandbox.worker_exchange import Exchange, Reply, Request, Serve
 from toolkeep.sandbox.worker_pool import Pool
-from toolkeep.sandbox.zygote_process import START_FILE, interpreter
 
 UNCONFINED: Final = "unconfined"
 """What a result says instead of the mechanisms that confine its tool."""

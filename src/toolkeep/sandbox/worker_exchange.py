@@ -18,6 +18,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from toolkeep.limits import LARGE_ANSWER_BYTES, PROGRESS_AT_ONCE
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
@@ -90,8 +92,7 @@ class Reply:
     """What its worker took, until its reply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One request, and the listeners for what comes before its reply."""
 
     body: bytes

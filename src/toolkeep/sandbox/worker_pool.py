@@ -18,12 +18,15 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Coroutine, Hashable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.isolation_levels import Isolation
+from toolkeep.sandbox.launch import LaunchedZygote
 from toolkeep.sandbox.memory_limits import MemoryLimits
 from toolkeep.sandbox.output_pieces import OutputListener
 from toolkeep.sandbox.plan import NotThere, Recipe, WorkerPlan, ZygotePlan
@@ -42,8 +45,7 @@ _STARTS: Final = 2
 """A zygote that died is replaced once per call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """What workers of one kind share: tool definition, level, grant."""
 
     definition: str
@@ -51,8 +53,7 @@ class Key:
     grant: Hashable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSize:
+class PoolSize(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity per event loop."""
 
     warm_per_kind: int = 2
@@ -66,7 +67,7 @@ class PoolSize:
     zygotes: int = 16
     forks_per_zygote: int = 1000
     """A zygote is replaced after this many: all its workers share one memory layout (ASLR is per zygote)."""
-    templates: TemplateLimits = field(default_factory=TemplateLimits)
+    templates: TemplateLimits = msgspec.field(default_factory=TemplateLimits)
 
 
 class Pool:
@@ -128,9 +129,12 @@ class Pool:
         asked = Request(request, until, output_bytes, on_progress, on_output, serve)
         return await self._of_this_loop().run(key, self._recipes[key], asked, owner)
 
-    def start_zygote(self, plan: ZygotePlan) -> None:
-        """Start the zygote of a plan ahead of its first call, which will say if it does not come up."""
-        self._of_this_loop().start_zygote(plan)
+    def start_zygote(self, plan: ZygotePlan, launched: LaunchedZygote | None = None) -> None:
+        """Start the zygote of a plan ahead of its first call, which will say if it does not come up.
+
+        One that was `launched` gets the plan, or is ended if another has it.
+        """
+        self._of_this_loop().start_zygote(plan, launched)
 
     async def lease(self, recipe: Recipe) -> Worker:
         """A worker for the caller's own use. The caller sends its grant and reaps it.
@@ -353,31 +357,35 @@ class _LoopPool:
 
     # --- zygotes -----------------------------------------------------------------------------
 
-    async def _zygote(self, plan: ZygotePlan) -> Zygote:
+    async def _zygote(self, plan: ZygotePlan, launched: LaunchedZygote | None = None) -> Zygote:
         """The running zygote of a plan; a dead or stale one is replaced."""
         async with self._starting.setdefault(plan, asyncio.Lock()):
             found = self._zygotes.get(plan)
             if found is None or found.is_gone or found.is_stale():
-                found = await self._started(plan)
+                found = await self._started(plan, launched)
         if plan in self._zygotes:
             self._zygotes.move_to_end(plan)
         return found
 
-    def start_zygote(self, plan: ZygotePlan) -> None:
+    def start_zygote(self, plan: ZygotePlan, launched: LaunchedZygote | None) -> None:
         """Start it in the background unless it runs."""
-        self._in_background(self._start_ahead(plan))
+        self._in_background(self._start_ahead(plan, launched))
 
-    async def _start_ahead(self, plan: ZygotePlan) -> None:
-        with contextlib.suppress(SandboxBroken, SandboxExhausted, NotThere):
-            await self._zygote(plan)
+    async def _start_ahead(self, plan: ZygotePlan, launched: LaunchedZygote | None) -> None:
+        try:
+            with contextlib.suppress(SandboxBroken, SandboxExhausted, NotThere):
+                await self._zygote(plan, launched)
+        finally:
+            if launched is not None:
+                launched.end()
 
     async def _replace(self, plan: ZygotePlan) -> None:
         with contextlib.suppress(SandboxBroken, SandboxExhausted, NotThere):
             await self._started(plan)
 
-    async def _started(self, plan: ZygotePlan) -> Zygote:
+    async def _started(self, plan: ZygotePlan, launched: LaunchedZygote | None = None) -> Zygote:
         """Start a zygote and check that its folders were not swapped meanwhile."""
-        zygote = await Zygote.start(plan, self._memory_limits)
+        zygote = await Zygote.start(plan, self._memory_limits, launched)
         if self._is_closed:
             await zygote.close()
             raise SandboxBroken("the pool was closed")
@@ -461,8 +469,7 @@ def _served(worker: Worker, request: Request) -> AbstractAsyncContextManager[obj
     return request.serve(worker.egress_socket)
 
 
-@dataclass(slots=True)
-class _Share:
+class _Share(msgspec.Struct):
     """Slots of one owner."""
 
     free: asyncio.Semaphore

@@ -12,8 +12,10 @@ import os
 import select
 import signal
 import socket
-from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
@@ -47,8 +49,7 @@ class SourceGone(Exception):
     """The zygote or fork server exited; another can be started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(msgspec.Struct, frozen=True):
     """An idle worker: its pipes, and a pidfd to kill it."""
 
     request: int

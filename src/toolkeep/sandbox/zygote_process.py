@@ -8,27 +8,18 @@ import asyncio
 import contextlib
 import os
 import socket
-import subprocess
-from pathlib import Path
 from typing import Any, Final
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
+from toolkeep.sandbox.launch import LaunchedZygote
 from toolkeep.sandbox.memory_limits import MemoryLimits
 from toolkeep.sandbox.mountinfo import MountWatch
 from toolkeep.sandbox.plan import NotThere, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.template_process import Template
-from toolkeep.sandbox.trusted_paths import INTERPRETER
 from toolkeep.sandbox.worker_source import SourceGone, Worker, WorkerSource, fail, until_readable
 
-START_FILE: Final = str(Path(__file__).resolve().parent / "guest" / "start.py")
 START_SECONDS: Final = 20.0
 """How long a zygote may take to become ready; a loaded machine needs one or two seconds."""
-_ENVIRONMENT: Final = {
-    "LANG": "C.UTF-8",
-    "PATH": "/usr/bin:/bin",
-    # No restartable sequences (rseq(2)): by one, the kernel would lead a held template to other code.
-    "GLIBC_TUNABLES": "glibc.pthread.rseq=0",
-}
 _OF_FORK_SERVER: Final = 2
 """Descriptors that come with a fork server: its control socket and its pidfd."""
 
@@ -36,14 +27,16 @@ _OF_FORK_SERVER: Final = 2
 class Zygote(WorkerSource):
     """One running zygote."""
 
-    def __init__(self, plan: ZygotePlan, memory_limits: MemoryLimits) -> None:
-        """Launch one. Raises NotThere if a path of its plan is gone."""
+    def __init__(
+        self, plan: ZygotePlan, memory_limits: MemoryLimits, launched: LaunchedZygote | None = None
+    ) -> None:
+        """Launch one, unless one was `launched`. Raises NotThere if a path of its plan is gone."""
         self._plan = plan
         # Recorded before it mounts anything, so that a folder swapped meanwhile is noticed (`is_stale`).
         self._identities = plan.identities()
         self._mounts = _mounts_inside(plan)
         try:
-            self._process, control = _launched()
+            self._process, control = (launched or LaunchedZygote()).take()
         except BaseException:
             self._mounts.close()
             raise
@@ -54,9 +47,11 @@ class Zygote(WorkerSource):
         self._templates: set[Template] = set()
 
     @classmethod
-    async def start(cls, plan: ZygotePlan, memory_limits: MemoryLimits) -> "Zygote":
+    async def start(
+        cls, plan: ZygotePlan, memory_limits: MemoryLimits, launched: LaunchedZygote | None = None
+    ) -> "Zygote":
         """Start one and wait until it can fork."""
-        zygote = cls(plan, memory_limits)
+        zygote = cls(plan, memory_limits, launched)
         try:
             zygote._send(plan.to_json())
             async with asyncio.timeout(START_SECONDS):
@@ -188,42 +183,3 @@ def _mounts_inside(plan: ZygotePlan) -> MountWatch:
         return MountWatch(plan.shown)
     except OSError as error:
         raise SandboxExhausted(f"no descriptor for a zygote: {error.strerror}") from error
-
-
-def _launched() -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    try:
-        # SEQPACKET keeps message boundaries and passes descriptors. The zygote reads end of file when this
-        # process dies, even by SIGKILL, and then exits with all its workers.
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    except OSError as error:
-        raise SandboxExhausted(f"no socket for a zygote: {error.strerror}") from error
-    with theirs:
-        try:
-            process = subprocess.Popen(  # noqa: S603 -- our own file, by our own interpreter
-                # -I -S -E: no working directory, user site, site-packages or PYTHON* variables, each of which
-                # could put foreign code into the trusted zygote.
-                [interpreter(), "-I", "-S", "-E", START_FILE, "zygote", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                # Not the host's environment: it may hold credentials, and every worker is a copy of this
-                # process.
-                env=_ENVIRONMENT,
-                cwd="/",
-                # All other descriptors are closed: an inherited database or log descriptor would reach the
-                # tools.
-                pass_fds=[theirs.fileno()],
-                # Own session: Ctrl-C in the terminal must not kill it before the host has ended its calls.
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            raise SandboxExhausted(f"a zygote could not be started: {error.strerror}") from error
-    return process, ours
-
-
-def interpreter() -> str:
-    """The real file of this interpreter; an embedded Python has none."""
-    if not INTERPRETER:
-        raise SandboxBroken("this Python has no executable of its own, which zygotes are started with")
-    return INTERPRETER

@@ -33,12 +33,15 @@ def make_app(
     base: str = "",
     issuers: Sequence[str] = (),
     codes: SignInCodes | None = None,
+    client_answers: bool = False,
+    page_url: str = "",
     has_metrics: bool = False,
     has_traces: bool = False,
 ) -> KeepApp:
     """Make the app of one server. Open the keep with `approver=defer_to_inbox`.
 
-    With `codes`, which hold sign-in codes, it serves the web interface.
+    With `codes`, which hold sign-in codes, it serves the web interface, and `page_url` is its address for
+    notices to MCP clients. `client_answers` lets MCP clients approve calls of up to medium danger.
     """
     hosts = frozenset(hosts)
     if has_traces:
@@ -56,7 +59,8 @@ def make_app(
         base=base,
     )
     app = KeepApp(service, RouteTable(ROUTES), hosts=hosts)
-    server = McpServer(keep)
+    server = McpServer(keep, client_answers=client_answers, page_url=page_url)
+    server.enable_logging()
     mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
     app.mount("/mcp", AuthenticatedMcp(app, mcp))
     app.on_shutdown_start(mcp.let_go)

@@ -5,8 +5,8 @@ In: a schema as a definition holds it. Out: a `CompiledSchema`, which is safe to
 calls.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import jsonschema_rs
 import msgspec
@@ -16,8 +16,6 @@ from toolkeep.limits import (
     BRACKETS,
     MATCHED_CHARS,
     OUTPUT_WORK,
-    PATTERN_BYTES,
-    PATTERN_CACHE_BYTES,
     Limits,
 )
 from toolkeep.validation.bad_defaults import (
@@ -44,38 +42,11 @@ from toolkeep.validation.direct import Decode, Inexpressible, make_decoder
 from toolkeep.validation.finish import Finisher, make_finisher
 from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.member_count import Members, make_members
+from toolkeep.validation.schema_engine import NO_FORMATS, Formats, Uncompilable, compile_schema
 from toolkeep.validation.schema_keywords import every_schema
 from toolkeep.validation.secret_values import SHOW_ALL, Display, Locator, SecretFilter, log_internal_error
 from toolkeep.validation.signature_hint import signature
 from toolkeep.validation.unchecked_values import is_open
-
-ENGINE_OPTIONS: Final[dict[str, Any]] = {
-    # or the engine fetches a $ref to http: or file:, on behalf of whoever wrote the schema (SSRF)
-    "offline": True,
-    "validate_formats": True,
-    "ignore_unknown_formats": True,
-    # or the engine copies argument values into its messages; ours are built from the call, without secrets
-    "mask": "value",
-    "pattern_options": jsonschema_rs.RegexOptions(
-        size_limit=PATTERN_BYTES, dfa_size_limit=PATTERN_CACHE_BYTES
-    ),
-}
-"""The engine options of every schema.
-
-Its regular expressions run in linear time, so no pattern backtracks.
-"""
-
-ENGINES: Final = {
-    Dialect.DRAFT_2020_12: jsonschema_rs.Draft202012Validator,
-    Dialect.DRAFT_2019_09: jsonschema_rs.Draft201909Validator,
-    Dialect.DRAFT_07: jsonschema_rs.Draft201909Validator,  # after `upgrade`
-}
-
-
-Formats = Mapping[str, Callable[[str], bool]]
-"""The host's own checks for `format`, by name."""
-
-NO_FORMATS: Final[Formats] = {}
 
 
 def guarded_formats(formats: Formats) -> Formats:
@@ -245,22 +216,6 @@ def _uncounted_bytes(cost: Cost, limits: Limits) -> int:
     by_matching = MATCHED_CHARS if cost.char_steps or cost.matches_keys else limits.argument_bytes
     by_comparing = _COMPARED_BYTES if cost.compares_items else limits.argument_bytes
     return min(limits.argument_bytes, by_work, by_matching, by_comparing, BRACKETS)
-
-
-def compile_schema(
-    schema: dict[str, Any], dialect: Dialect, formats: Formats = NO_FORMATS
-) -> jsonschema_rs.Validator:
-    """The engine's validator; raises `Uncompilable` if it makes none, for whatever reason."""
-    options = {**ENGINE_OPTIONS, "formats": dict(formats)} if formats else ENGINE_OPTIONS
-    try:
-        return ENGINES[dialect](schema, **options)
-    except Exception as error:
-        # some schemas make the engine panic; treat that as a refusal, never as valid
-        raise Uncompilable from error
-
-
-class Uncompilable(ValueError):
-    """The engine cannot build a validator for a schema."""
 
 
 class Compilation(msgspec.Struct):

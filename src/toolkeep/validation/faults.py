@@ -17,7 +17,8 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from toolkeep.json_values.pointers import look_up
 from toolkeep.limits import FIRST_ERROR_WORK, REPORT_WORK
 from toolkeep.validation.close_objects import COMPOSERS
-from toolkeep.validation.compile import CompiledSchema, compile_schema
+from toolkeep.validation.compile import CompiledSchema
+from toolkeep.validation.schema_engine import compile_schema
 from toolkeep.validation.schema_keywords import Schema
 
 Place = tuple["str | int", ...]

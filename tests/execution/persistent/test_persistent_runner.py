@@ -15,7 +15,7 @@ from tests.sandbox.workers import descendants, until
 from toolkeep import Keep, ToolResult, open_keep
 from toolkeep.calls import Denied
 from toolkeep.errors import DefinitionInvalid
-from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sandbox.launch import interpreter
 from toolkeep.sources.process_source import ProcessSource
 
 SCRIPT = str(Path(__file__).resolve().parents[1] / "conversing.py")

@@ -12,7 +12,7 @@ from tests.network.world import LOCAL, OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep import Code, Keep, ToolResult
 from toolkeep.calls import Denied
 from toolkeep.events import ContactRefused, Event, HostContacted
-from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sandbox.launch import interpreter
 from toolkeep.sources.process_source import ProcessSource
 from toolkeep.tools.catalog import built_in
 

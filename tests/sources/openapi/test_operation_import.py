@@ -1,6 +1,7 @@
 """Every operation of a document becomes a tool, or is refused with a reason."""
 
 import json
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sources.openapi.documents import described, imported, one, operation
+from tests.sources.openapi.documents import URL, described, imported, one, operation
 from toolkeep import Danger, ToolDefinition
 from toolkeep.definitions.vocabulary import Category, SideEffect
 from toolkeep.errors import FileUnreadable
+from toolkeep.json_values.frozen import thaw
 from toolkeep.network.http_endpoint import Endpoint
 from toolkeep.registry.admit import check_definition
 from toolkeep.sources.openapi import operation_import
@@ -300,14 +302,16 @@ REFUSED = [
     ("circle of parameters", {"get": operation(parameters=[{"$ref": "#/components/parameters/loop"}])}, "in circles"),
     ("parts of a mail", {"post": operation(requestBody={"content": {"multipart/mixed": {}}})}, "takes a body of multipart/mixed"),
     ("any image", {"post": operation(requestBody={"content": {"image/*": {}}})}, "takes a body of image/*"),
-    ("a tree in XML", {"post": operation(requestBody={"content": {"application/xml": {"schema": {"type": "object"}}}})}, "takes a body of application/xml"),
     ("a file in a plain form", {"post": operation(requestBody={"content": {"application/x-www-form-urlencoded": {"schema": {"properties": {"f": {"type": "string", "format": "binary"}}}}}})}, "has the file f in a form that cannot carry files"),
     ("a file or else", {"post": operation(requestBody={"content": {"multipart/form-data": {"schema": {"properties": {"f": {"anyOf": [{"type": "string", "format": "binary"}, {"type": "integer"}]}}}}}})}, "a file or something else"),
     ("alternatives of forms", {"post": operation(requestBody={"content": {"multipart/form-data": {"schema": {"oneOf": [{}, {}]}}}})}, "has a form with alternatives"),
     ("a form that is a list", {"post": operation(requestBody={"content": {"multipart/form-data": {"schema": {"allOf": ["x"]}}}})}, "is not an object of fields"),
     ("a part with headers", {"post": operation(requestBody={"content": {"multipart/form-data": {"schema": {"properties": {"f": {}}}, "encoding": {"f": {"headers": {"X-A": {"required": True}}}}}}})}, "with headers of its own"),
     ("a part in a style", {"post": operation(requestBody={"content": {"multipart/form-data": {"schema": {"properties": {"f": {}}}, "encoding": {"f": {"style": "pipeDelimited"}}}}})}, "in a style that"),
-    ("body with get", {"get": operation(requestBody={"content": {"application/json": {}}})}, "sends a body with GET"),
+    ("body with get", {"get": operation(requestBody={"required": True, "content": {"application/json": {}}})}, "requires a body with GET"),
+    ("operation elsewhere", {"get": {"$ref": "paths/other.yml"}}, "is not in the document"),
+    ("operation that is none", {"get": {"$ref": "#/info/title"}}, "not an operation"),
+    ("recursion of no component", {"get": operation(parameters=[{"name": "a", "in": "query", "schema": {"$recursiveRef": "#"}}])}, "outside of a component"),
     ("head", {"head": operation()}, "has the method HEAD"),
     ("trace", {"trace": operation()}, "has the method TRACE"),
     ("certificate", {"get": operation(security=[{"tls": []}])}, 'authenticates by "mutualTLS"'),
@@ -338,7 +342,7 @@ def test_an_operation_is_refused_with_its_reason_and_the_others_are_not(item: An
 
 @pytest.mark.parametrize(
     ("path", "reason"),
-    [("/x/{id}", "describes no such parameter"), ("/a#b", "has a #"), ("x", "does not begin"), ("/a/../b", "in its path"), ("/{}", "describes no such")],
+    [("/x/{id}", "describes no such parameter"), ("x", "does not begin"), ("/a/../b", "in its path"), ("/{}", "describes no such")],
 )  # fmt: skip
 def test_a_path_that_cannot_be_asked_is_refused(path: str, reason: str) -> None:
     assert reason in one(described({path: {"get": operation()}})).reason
@@ -347,7 +351,7 @@ def test_a_path_that_cannot_be_asked_is_refused(path: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ({"swagger": "2.0"}, "is OpenAPI 2.0"), ({"openapi": "3.2.0"}, "3.0 and 3.1 are read"), ({"openapi": 3.1}, "3.0 and 3.1 are read"),
+        ({"swagger": "1.2"}, "3.0 and 3.1 are read"), ({"openapi": "3.2.0"}, "3.0 and 3.1 are read"), ({"openapi": 3.1}, "3.0 and 3.1 are read"),
         ({}, "3.0 and 3.1 are read"), ([], "must be an object"),
         ({"openapi": "3.1.0", "jsonSchemaDialect": "https://evil.example/"}, "is not read"),
     ],
@@ -385,6 +389,59 @@ def test_instructions_to_the_model_are_found_in_documents_too() -> None:
     assert made.offer is not None
     assert "asks the model to keep something from the user" in made.offer.suspicion
     assert tool(made).description == "Asks.\n\nFine."
+
+
+def test_an_optional_body_of_a_get_and_a_fragment_of_a_path_are_not_sent() -> None:
+    body = {"content": {"application/x-www-form-urlencoded": {"schema": {"properties": {}}}}}
+    made = one(described({"/a#copy": {"get": operation(requestBody=body)}}))
+    assert made.offer is not None
+    assert (made.offer.runner.target["url"], "body" in made.offer.runner.target) == (f"{URL}/a", False)
+
+
+def test_names_get_a_digest_only_where_they_clash_or_are_cut() -> None:
+    names = ["repos/get-content", "a.b", "a/b", "admin.users:list", "x/" + "y" * 80]
+    made = imported(described({f"/{n}": {"get": operation(name)} for n, name in enumerate(names)}))
+    content, *clash, listed, cut = (one.name for one in made)
+    assert (content, listed) == ("repos_get-content", "admin_users_list")
+    assert [re.fullmatch("a_b_[0-9a-f]{12}", name) is not None for name in clash] == [True, True]
+    assert re.fullmatch("x_y{49}_[0-9a-f]{12}", cut)
+
+
+def test_a_schema_that_cannot_be_checked_is_reduced_with_a_warning() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for n in range(4):
+        branches = [{"type": "object", "properties": {f"p{n}": deep, "tag": {"const": k}}} for k in range(5)]
+        deep = {"anyOf": [*branches, {"type": "array", "items": deep}]}
+    wordy = {
+        "type": "object",
+        "properties": {f"p{n}": {"type": "string", "description": "w" * 600} for n in range(100)},
+    }
+    guarded = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "pattern": "^(?!x)y", "minLength": 2}},
+    }
+    for schema, warned, kept in (
+        (deep, "some alternatives are not checked here", "anyOf"),
+        (wordy, "descriptions inside its arguments are left out", "p99"),
+        (guarded, "patterns with look-around or back-references are not checked here", "minLength"),
+    ):
+        body = {"content": {"application/json": {"schema": schema}}}
+        made = one(described({"/a": {"post": operation(requestBody=body)}}))
+        assert made.offer is not None
+        assert any(warned in str(warning.message) for warning in made.offer.warnings), warned
+        assert kept in json.dumps(thaw(tool(made).parameters))
+        assert check_definition(tool(made))[0] == ()
+
+
+def test_a_recursive_reference_leads_to_its_component() -> None:
+    tree = {"type": "object", "$recursiveAnchor": True, "properties": {"in": {"$recursiveRef": "#"}}}
+    body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Tree"}}}}
+    made = one(
+        described({"/a": {"post": operation(requestBody=body)}}, components={"schemas": {"Tree": tree}})
+    )
+    assert tool(made).parameters["$defs"] == {
+        "Tree": {"type": "object", "properties": {"in": {"$ref": "#/$defs/Tree"}}}
+    }
 
 
 # --- many documents --------------------------------------------------------------------------------------

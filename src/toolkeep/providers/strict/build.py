@@ -29,7 +29,7 @@ from toolkeep.providers.strict.nodes import (
     Wrapped,
     json_text,
 )
-from toolkeep.validation.compile import ENGINE_OPTIONS
+from toolkeep.validation.schema_engine import ENGINE_OPTIONS
 from toolkeep.validation.schema_keywords import types_of
 
 ROOT_FORBIDS: Final = ("oneOf", "anyOf", "allOf", "enum", "const", "not")

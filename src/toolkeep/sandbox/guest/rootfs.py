@@ -118,8 +118,8 @@ def _make_virtual_environment(interpreter: str, prefix: str, shows_system: str) 
 
 def interpreter_of(plan: dict[str, Any]) -> str:
     """`sys.executable` of workers in this root."""
-    environment = plan["virtual_environment"]
-    return f"{_ENVIRONMENT}/bin/{Path(environment['interpreter']).name}" if environment else sys.executable
+    venv = plan["virtual_environment"]
+    return f"{_ENVIRONMENT}/bin/{Path(venv['interpreter']).name}" if venv else sys.executable
 
 
 def _write_etc_files() -> None:

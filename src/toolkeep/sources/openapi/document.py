@@ -1,10 +1,11 @@
-"""An OpenAPI document, 3.0 or 3.1, as data, and its local references.
+"""An OpenAPI document, 2.0, 3.0 or 3.1, as data, and its local references.
 
 In: untrusted bytes. Out: a `Document`, whose references are looked up and never fetched: a reference could
 otherwise make the host read a local file or reach an internal address (SSRF). The servers that a document
 names have no effect before a person has chosen one.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -107,22 +108,38 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
             for method in METHODS:
                 operation = _object(found).get(method)
                 if isinstance(operation, dict) and isinstance(path, str):
-                    yield path, method, found, operation
+                    yield path, method, found, self._followed_operation(operation)
+
+    def _followed_operation(self, operation: dict[str, Any]) -> dict[str, Any]:
+        """An operation behind a reference, which OpenAPI does not allow and documents have; `check_operation`
+        says what is wrong with one that leads nowhere."""
+        with contextlib.suppress(Refused):
+            found = self.followed(operation)
+            return found if isinstance(found, dict) else operation
+        return operation
+
+    def check_operation(self, operation: dict[str, Any]) -> None:
+        """Raise if it is a reference: without its target it would be a tool without parameters."""
+        if "$ref" in operation:
+            self.followed(operation)
+            raise Refused("refers to something that is not an operation")
 
 
 def read_document(raw: bytes, path: str) -> Document:
     """Parse a document in JSON or YAML; `FileUnreadable` says why it failed."""
     if len(raw) > DEFINITION_FILE_BYTES:
         raise FileUnreadable(path, f"is over {DEFINITION_FILE_BYTES} bytes")
-    data = _parsed(raw, path)
+    data = parse_document(raw, path)
     if not isinstance(data, dict):
         raise FileUnreadable(path, "is no OpenAPI document: it must be an object")
+    if data.get("swagger") in ("2.0", 2.0):
+        from toolkeep.sources.openapi.swagger import from_swagger
+
+        data = from_swagger(data)
     version = data.get("openapi")
-    if "swagger" in data:
-        raise FileUnreadable(path, "is OpenAPI 2.0; convert it to 3.0 or 3.1 first")
     match = _VERSION.fullmatch(version) if isinstance(version, str) else None
     if match is None:
-        raise FileUnreadable(path, f"says openapi: {echo(version)}; 3.0 and 3.1 are read")
+        raise FileUnreadable(path, f"says openapi: {echo(version)}; 2.0 (Swagger), 3.0 and 3.1 are read")
     dialect = data.get("jsonSchemaDialect")
     if dialect is not None and dialect not in _DIALECTS:
         raise FileUnreadable(path, f"has the schema dialect {echo(dialect)}, which is not read")
@@ -153,15 +170,16 @@ def load_document(path: Path) -> tuple[Document, bytes]:
     return read_document(raw, str(path)), raw
 
 
-def _parsed(raw: bytes, path: str) -> Any:
-    if raw.lstrip()[:1] != b"{":
-        return read_yaml(raw, path, takes_numbers_as_keys=True).data
-    try:
-        return parse_json_fully(raw, depth=DOCUMENT_DEPTH)
-    except NotStrictJson:
-        return read_yaml(
-            raw, path, takes_numbers_as_keys=True
-        ).data  # reports where it is wrong; reads YAML with braces, too
+def parse_document(raw: bytes, path: str) -> Any:
+    """The data of a file in JSON or YAML."""
+    if raw.lstrip()[:1] == b"{":
+        with contextlib.suppress(NotStrictJson):  # YAML reads it too, and tells where it is wrong
+            return parse_json_fully(raw, depth=DOCUMENT_DEPTH)
+    # Quotation marks of Windows-1252 in descriptions, which YAML does not allow.
+    return read_yaml(_C1_CONTROLS.sub(b" ", raw), path, takes_numbers_as_keys=True).data
+
+
+_C1_CONTROLS: Final = re.compile(rb"\xc2[\x80-\x9f]")
 
 
 def _child(value: Any, key: str) -> Any:

@@ -25,6 +25,7 @@ from toolkeep.network.http_endpoint import Endpoint
 from toolkeep.registry.coerce import Offer
 from toolkeep.sources.openapi.document import Document, Refused, shown_operation
 from toolkeep.sources.openapi.operations import answer_schema, gives_file, plan_operation
+from toolkeep.sources.openapi.reduced_schemas import reduced
 from toolkeep.sources.openapi.security_schemes import authentication_of
 from toolkeep.sources.openapi.standalone_schemas import Bundle, ExpansionBudget
 from toolkeep.text.display import echo, echo_name, shorten
@@ -70,12 +71,12 @@ class Answers:
 
 
 def _unchecked(reason: str) -> Problem:
-    return Problem(
-        field="output_schema",
-        code=Code.DEFINITION_INVALID,
-        message=f"answers are not checked: {reason}",
-        mend="ask whoever wrote the document",
-    )
+    return _problem("output_schema", f"answers are not checked: {reason}")
+
+
+def _problem(field: str, message: str) -> Problem:
+    mend = "ask whoever wrote the document"
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
 
 
 OPERATIONS: Final = 2_000
@@ -214,6 +215,7 @@ def _offer(
     answers: Answers,
 ) -> tuple[Offer, tuple[str, ...]]:
     path, method, item, operation = found
+    document.check_operation(operation)
     _refuse_other_servers(wishes.url, item, operation)
     authentication = authentication_of(document, operation, wishes.secrets)
     plan = plan_operation(
@@ -228,10 +230,13 @@ def _offer(
         allowance=answers.allowance,
     )
     endpoint = Endpoint.read(plan.target)
-    data = {"name": made.original, "description": _words(operation), "parameters": plan.parameters}
+    parameters, left_out = reduced(plan.parameters)
+    data = {"name": made.original, "description": _words(operation), "parameters": parameters}
     warnings: tuple[Problem, ...] = ()
     if wishes.checks_answers:
         data["output_schema"], warnings = answers.of(operation)
+    if left_out:
+        warnings = (*warnings, _problem("parameters", left_out))
     imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
     is_reading = method == "get"
     result_type = _result_type(document, operation)

@@ -73,7 +73,7 @@ def plan_operation(
     if method not in ("get", "put", "post", "delete", "patch"):
         raise Refused(f"has the method {method.upper()}, which gives nothing that a tool could answer")
     bundle, arguments = Bundle(document, "request", allowance), _Arguments()
-    in_path = set(_PLACE.findall(path))
+    in_path = set(_PLACE.findall(path.partition("#")[0]))
     taken = _held_by_secrets(authentication)
     for parameter in _parameters(document, item, operation):
         _add_parameter(bundle, arguments, parameter, in_path, taken)
@@ -215,7 +215,9 @@ def _add_body(
     if not isinstance(content, dict) or not content:
         return None
     if method not in _SENDS_BODY:
-        raise Refused(f"sends a body with {method.upper()}, which servers and proxies drop")
+        if _object(body).get("required") is not True:
+            return None  # optional, and dropped on the way by servers and proxies
+        raise Refused(f"requires a body with {method.upper()}, which servers and proxies drop")
     planned = plan_body(document, content)
     argument = arguments.name_for("body", "body")
     arguments.properties[argument] = _described(bundle.add(planned.schema), _object(body))
@@ -230,9 +232,8 @@ def _static_path(path: str) -> str:
     """The path with everything but its parameters encoded."""
     if not path.startswith("/"):
         raise Refused("has a path that does not begin with /")
-    if "#" in path:
-        raise Refused("has a # in its path, which no server is sent")
-    pieces = _PLACE.split(path)
+    # Some documents tell operations on one path apart by a fragment, which no server is sent.
+    pieces = _PLACE.split(path.partition("#")[0])
     return "".join(
         f"{{{piece}}}" if index % 2 else quote(piece, safe="/?=&%:@!$'()*+,;~-._")
         for index, piece in enumerate(pieces)

@@ -1,7 +1,7 @@
 """The body of an operation: which media type is sent, what the model provides for it, and how it is encoded.
 
-JSON, forms, forms with files, text, and the bytes of a file, in this order. For a file the model provides an
-object with `content` in base64, or `text`, and `file_name`. What cannot be sent is `Refused`.
+JSON, forms, forms with files, text, the bytes of a file, and XML as text, in this order. For a file the model
+provides an object with `content` in base64, or `text`, and `file_name`. What cannot be sent is `Refused`.
 """
 
 from typing import Any, Final
@@ -16,6 +16,7 @@ from toolkeep.text.display import echo, echo_name
 
 FORM: Final = "application/x-www-form-urlencoded"
 _FILES: Final = ("image/", "audio/", "video/", "font/", "application/")
+_XML: Final = ("/xml", "+xml")
 _NOT_FILES: Final = ("application/xml", "application/graphql", FORM)
 _BINARY: Final = tuple(
     f"application/{name}"
@@ -88,8 +89,11 @@ def _text_or_file(document: Document, plain: dict[str, Any]) -> BodyPlan:
     for kind in plain:
         if is_file(kind) and MEDIA_TYPE.fullmatch(kind):
             return BodyPlan(schema=_FILE, content_type=kind, sending={"file": True})
+    for kind in plain:
+        if kind.endswith(_XML):
+            return BodyPlan(schema=_XML_TEXT, content_type=kind)
     kinds = ", ".join(echo_name(kind) for kind in list(plain)[:3])
-    raise Refused(f"takes a body of {kinds}; JSON, forms, text and files can be sent")
+    raise Refused(f"takes a body of {kinds}; JSON, forms, text, XML and files can be sent")
 
 
 def _takes_text(document: Document, schema: Any) -> bool:
@@ -243,6 +247,7 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+_XML_TEXT: Final[dict[str, Any]] = {"type": "string", "description": "An XML document."}
 _FILE: Final[dict[str, Any]] = {
     "type": "object",
     "description": "A file: its content in base64, or its text.",

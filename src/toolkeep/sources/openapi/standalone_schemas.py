@@ -4,12 +4,15 @@ Cycles stay references. OpenAPI 3.0 dialect is translated. Properties that only 
 left out. The work is bounded: references let a small document expand to gigabytes.
 """
 
+import re
 from typing import Any, Final, Literal
 
 from toolkeep.definitions.tool_names import portable_name
 from toolkeep.sources.openapi.document import Document, Refused
 from toolkeep.validation.schema_keywords import LISTS, MAPS, SINGLE
 
+_FOLDERS_AND_SUFFIX: Final = re.compile(r".*~1|\.(json|ya?ml)$")
+"""Of a file in a bundle, which names a schema by its own name."""
 Direction = Literal["request", "response"]
 
 _NODES: Final = 8_000
@@ -20,7 +23,16 @@ DOCUMENT_PARTS: Final = 1_000_000
 _DEPTH: Final = 100
 """Deeper than the guard accepts; below Python's recursion limit."""
 _NOT_OURS: Final = frozenset(
-    {"discriminator", "xml", "externalDocs", "$schema", "$id", "$anchor", "$dynamicAnchor"}
+    {
+        "discriminator",
+        "xml",
+        "externalDocs",
+        "$schema",
+        "$id",
+        "$anchor",
+        "$dynamicAnchor",
+        "$recursiveAnchor",
+    }
 )
 
 
@@ -48,15 +60,18 @@ class Bundle:
         self._numbers: dict[str, int] = {}
         self._waiting: list[str] = []
         self._nodes = 0
+        self._inside = ""
+        """Reference to the component that is being converted."""
         self.definitions: dict[str, Any] = {}
 
     def add(self, schema: Any) -> Any:
         """The converted schema, with references to `$defs`."""
         converted = self._schema(schema, _DEPTH)
         while self._waiting:
-            reference = self._waiting.pop()
+            self._inside = reference = self._waiting.pop()
             target = self._document.look_up(reference)
             self.definitions[self._names[reference]] = self._schema(target, _DEPTH)
+        self._inside = ""
         return converted
 
     def _schema(self, schema: Any, depth: int) -> Any:
@@ -77,14 +92,17 @@ class Bundle:
             for keyword, value in schema.items()
             if keyword not in _NOT_OURS
         }
+        if "$recursiveRef" in schema:
+            made["$ref"] = self._recursion(made.pop("$recursiveRef"))
         self._leave_out(made)
-        return _from_3_0(made) if self._document.is_3_0 else made
+        made = _with_exclusive_bounds(made)
+        return _with_null(made) if self._document.is_3_0 else made
 
     def _member(self, keyword: Any, value: Any, depth: int) -> Any:
         if not isinstance(keyword, str):
             raise Refused("has a schema with a key that is not a string")
-        if keyword in ("$dynamicRef", "$recursiveRef"):
-            raise Refused(f"has a schema with {keyword}, which is not followed here")
+        if keyword == "$dynamicRef":
+            raise Refused("has a schema with $dynamicRef, which is not followed here")
         if keyword == "$ref":
             return self._reference(value)
         if keyword in MAPS and isinstance(value, dict):
@@ -95,10 +113,17 @@ class Bundle:
             return self._schema(value, depth)
         return value
 
+    def _recursion(self, reference: Any) -> str:
+        """A reference of 2019-09 to the schema that it stands in: here, the component."""
+        if reference != "#" or not self._inside:
+            raise Refused("has a schema with $recursiveRef outside of a component")
+        return self._reference(self._inside)
+
     def _reference(self, reference: Any) -> str:
         self._document.look_up(reference)  # refuses what is not in the document
         if reference not in self._names:
-            name = self._free_name(portable_name(str(reference).rpartition("/")[2] or "schema"))
+            last = _FOLDERS_AND_SUFFIX.sub("", str(reference).rpartition("/")[2])
+            name = self._free_name(portable_name(last or "schema"))
             self._names[reference] = name
             self.definitions[name] = True
             self._waiting.append(reference)
@@ -126,15 +151,21 @@ class Bundle:
                 schema["required"] = [name for name in required if name not in theirs]
 
 
-def _from_3_0(schema: dict[str, Any]) -> dict[str, Any]:
-    """Translate the OpenAPI 3.0 dialect: nullable, and bounds that a flag makes exclusive."""
-    made = {key: value for key, value in schema.items() if key != "nullable"}
+def _with_exclusive_bounds(schema: dict[str, Any]) -> dict[str, Any]:
+    """Translate bounds that a flag makes exclusive, as 3.0 has them; some documents of 3.1 have them too."""
+    made = schema
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         is_exclusive = made.get(exclusive)
         if isinstance(is_exclusive, bool):
             del made[exclusive]
         if is_exclusive is True and bound in made:
             made[exclusive] = made.pop(bound)
+    return made
+
+
+def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Translate `nullable` of 3.0."""
+    made = {key: value for key, value in schema.items() if key != "nullable"}
     if schema.get("nullable") is not True:
         return made
     declared = made.get("type")

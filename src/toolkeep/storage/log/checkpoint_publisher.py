@@ -7,8 +7,6 @@ this log was rolled back or begun anew. The protection is only as good as the pl
 
 import logging
 import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +21,6 @@ EVERY_SECONDS: Final = 1.0
 _TIMEOUT_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 10.0
 """How long closing waits for a slow webhook to take the last checkpoint."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The operator named one address; a server must not send the request to another, inside the network."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
 
 
 class Publisher:
@@ -104,8 +95,18 @@ def _goes_on(elsewhere: Checkpoint, here: Checkpoint | None) -> bool:
 
 
 def _post(url: str, body: bytes) -> None:
+    import urllib.error  # with the HTTP client 8 ms, for the few logs that have a webhook
+    import urllib.request
+
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
+        """The operator named one address; a server must not send the request to another, inside the
+        network."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "text/plain"})  # noqa: S310 -- checked
-    opener = urllib.request.build_opener(_NoRedirect)
+    opener = urllib.request.build_opener(NoRedirect)
     try:
         opener.open(request, timeout=_TIMEOUT_SECONDS).close()
     except urllib.error.HTTPError as refused:

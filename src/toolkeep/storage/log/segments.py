@@ -11,9 +11,10 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import msgspec
 
 from toolkeep.audit.entry import NO_PREVIOUS, Entry, follow, parse_entry
 from toolkeep.audit.errors import AuditBroken
@@ -104,8 +105,7 @@ def _before_room(path: Path, end: int) -> int:
         return end
 
 
-@dataclass(slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, kw_only=True):
     """A cursor in the log, between two entries; `take` advances it."""
 
     number: int = 0

@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from toolkeep.errors import StateUnusable, StoreUnavailable, ToolkeepError
 from toolkeep.host.files import is_there
 from toolkeep.limits import STORE_BUSY_SECONDS, STORE_CONNECT_SECONDS
-from toolkeep.network.own_endpoints import bar_address, bar_port
 from toolkeep.storage.sqlite.database import open_file
 from toolkeep.storage.state_folder import check_private
 
@@ -110,6 +109,8 @@ class PostgresLocation:
 
     def connect(self) -> Any:
         """A new connection; raises what `failures` lists."""
+        from toolkeep.network.own_endpoints import bar_address, bar_port
+
         psycopg = _psycopg(self.shown)
         connection = psycopg.connect(
             self._url,

@@ -1,18 +1,20 @@
-"""The store of a keep: reads by plain statements, and imports the writer (SQLAlchemy) on the first change."""
+"""The store of a keep: reads by plain statements, and imports the writer (SQLAlchemy) on the first change.
+
+A keep without stored definitions, which most are, imports neither reader nor writer.
+"""
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.storage.sql.database_location import DatabaseLocation, connected
-from toolkeep.storage.sql.definition_reader import DefinitionReader, check_layout, find_layout
-from toolkeep.stores.definitions import Contents, Family, StoredDefinition
 
 if TYPE_CHECKING:
+    from toolkeep.storage.sql.definition_reader import DefinitionReader
     from toolkeep.storage.sql.definition_writer import DefinitionWriter
-
-_EMPTY = Contents(revision=0, held=())
+    from toolkeep.stores.definitions import Contents, Family, StoredDefinition
 
 
 class SqlDefinitionStore:
@@ -20,28 +22,37 @@ class SqlDefinitionStore:
 
     def __init__(self, place: DatabaseLocation) -> None:
         self.place = place
-        self.reader = DefinitionReader(place)
         self._lock = threading.Lock()
         self._writer: DefinitionWriter | None = None
         self._has_layout = False
         register_after_fork(self)
 
+    @cached_property
+    def reader(self) -> "DefinitionReader":
+        """Reads the tables."""
+        from toolkeep.storage.sql.definition_reader import DefinitionReader
+
+        return DefinitionReader(self.place)
+
     def leave_to_parent(self) -> None:
         """After fork(), in the child: replace a lock that a thread of the parent may hold."""
         self._lock = threading.Lock()
 
-    def read(self) -> Contents:
+    def read(self) -> "Contents":
         """Every custom definition."""
+        from toolkeep.stores.definitions import Contents
+
+        empty = Contents(revision=0, held=())
         if not self.place.exists():
-            return _EMPTY
+            return empty
         contents = self.reader.contents()
         if contents is None:
             self._writing()
             contents = self.reader.contents()
         self._has_layout = contents is not None
-        return contents or _EMPTY
+        return contents or empty
 
-    def find(self, name: str) -> Family | None:
+    def find(self, name: str) -> "Family | None":
         """The versions of one tool, of a built-in one too."""
         if not self.place.exists():
             return None
@@ -49,19 +60,19 @@ class SqlDefinitionStore:
             self._writing()
         return self.reader.family(name)
 
-    def create(self, new: StoredDefinition, *, check: Callable[[int], None]) -> StoredDefinition:
+    def create(self, new: "StoredDefinition", *, check: Callable[[int], None]) -> "StoredDefinition":
         """Keep a new definition, unless a name is taken or `check` raises for how many there are."""
         return self._writing().create(new, check=check)
 
-    def replace(self, new: StoredDefinition, *, revision: int) -> StoredDefinition:
+    def replace(self, new: "StoredDefinition", *, revision: int) -> "StoredDefinition":
         """Keep a higher version over the one that has this revision, which becomes an earlier one."""
         return self._writing().replace(new, revision=revision)
 
-    def switch(self, new: StoredDefinition, *, revision: int) -> StoredDefinition:
+    def switch(self, new: "StoredDefinition", *, revision: int) -> "StoredDefinition":
         """Enable or disable every version of a tool whose newest one has this revision."""
         return self._writing().switch(new, revision=revision)
 
-    def delete(self, old: StoredDefinition, *, by: str) -> None:
+    def delete(self, old: "StoredDefinition", *, by: str) -> None:
         """Let go of every version of a tool, if its newest one still is this."""
         self._writing().delete(old, by=by)
 
@@ -69,7 +80,7 @@ class SqlDefinitionStore:
         """The revision of the last change, and the names of tools that changed since one."""
         return self.reader.changed_since(revision)
 
-    def note_built_ins(self, tools: Iterable[StoredDefinition]) -> None:
+    def note_built_ins(self, tools: "Iterable[StoredDefinition]") -> None:
         """Keep rows of the built-in tools, for whoever reads the table."""
         self._writing().note_built_ins(tools)
 
@@ -82,6 +93,7 @@ class SqlDefinitionStore:
 
     def _writing(self) -> "DefinitionWriter":
         """The writer, over migrated tables; the first process to come migrates them."""
+        from toolkeep.storage.sql.definition_reader import check_layout, find_layout
         from toolkeep.storage.sql.definition_writer import DefinitionWriter
 
         with self._lock:
