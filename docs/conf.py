@@ -14,6 +14,7 @@ SOURCE = "https://github.com/toolkeep/toolkeep/blob/main/"
 
 project = "toolkeep"
 author = "the toolkeep authors"
+project_copyright = author
 
 html_title = "toolkeep"
 language = "en"

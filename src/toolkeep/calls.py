@@ -352,6 +352,8 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The policy decision, if policy refused."""
     denied_by: str = ""
     """The person who denied it, if one did."""
+    waited: "Waited | None" = None
+    """The approval request that it ended with, if a person was asked."""
     diagnosis: Diagnosis | None = None
     """Why the tool failed, for the operator alone; neither `text` nor `to_dict` contain it."""
 
@@ -455,6 +457,10 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     def __repr__(self) -> str:
         """Without the arguments: some may be secret."""
         return f"<call {self.id} of {self.tool!r} by {self.agent!r}>"
+
+
+DEFAULT_POLICY: Final = "toolkeep.call"
+"""The policy of a keep without policies of its own (`policy/active_policies.py`)."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -590,11 +596,22 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         return {"approver": self.approver, "way": self.way, "id": self.id}
 
 
+class Waited(msgspec.Struct, frozen=True, kw_only=True):
+    """The approval request that a call waited for."""
+
+    id: str
+    asked_at: float
+    """POSIX time."""
+    waited_ms: int
+
+
 class ApprovedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A permitted call that was approved or needs no approval."""
 
     permitted: PermittedCall
     approval: Approval | None = None
+    waited: Waited | None = None
+    """None if nobody was asked for this call."""
 
 
 class RecordedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):

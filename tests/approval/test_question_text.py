@@ -51,7 +51,7 @@ Difference:
 It would access:
   | fs.write:/srv/notes/a.txt
 Permitted by:
-  | toolkeep.call
+  | the default: there are no policies of yours
 Agent:        writer
 Session:      s1
 Conversation: c1

@@ -23,6 +23,7 @@ FIELDS = {
     bool: st.booleans(),
     bool | UnsetType: st.booleans() | st.just(UNSET),
     int: st.integers(-(2**53) + 1, 2**53 - 1),
+    int | UnsetType: st.integers(0, 2**53 - 1) | st.just(UNSET),
     Approval | None: st.none() | st.builds(Approval, approver=TEXT, way=TEXT, id=TEXT),
     Decision | None: st.none()
     | st.builds(

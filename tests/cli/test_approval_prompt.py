@@ -66,7 +66,7 @@ Arguments:
   |   "name": "sda"
   | }
 Permitted by:
-  | toolkeep.call
+  | the default: there are no policies of yours
 Agent:        operator
 Tool:         wipe
 Version:      1.0.0
@@ -81,7 +81,7 @@ NO = """\
 ✗ Call of 'wipe' refused: 1 problem.
 - A person denied this call of 'wipe'. Do not try again; find another way, or ask the user.
 
-Correlation id: <id>
+Call id: <id>
 """
 
 
@@ -98,11 +98,17 @@ def test_a_critical_call_does_not_run_without_the_typed_name(shop: Shop, second:
 
 @pytest.mark.parametrize(
     ("keys", "echoed"),
-    [("\x03", "^C\n"), ("\x04", "\n"), ("\n", "\n"), ("y\x04\x04", "y\n"), ("yes please\n", "yes please\n")],
-    ids=["Ctrl-C", "end of input", "nothing", "no whole line", "more than yes"],
+    [("\x03", "^C\n"), ("\x04", "\n"), ("y\x04\x04", "y\n")],
+    ids=["Ctrl-C", "end of input", "no whole line"],
 )
-def test_anything_but_a_clear_yes_is_a_no(shop: Shop, keys: str, echoed: str) -> None:
+def test_the_end_of_the_input_is_a_no(shop: Shop, keys: str, echoed: str) -> None:
     assert said(shop, "wipe", {"name": "sda"}, (PROMPT, keys)) == (1, WIPE + echoed + NO)
+
+
+def test_what_is_no_answer_is_asked_for_again(shop: Shop) -> None:
+    again = f"Not one of the answers.\n[y]es once, {PROMPT}"
+    answers = (PROMPT, "yes please\n"), (PROMPT, "\n"), (PROMPT, "n\n")
+    assert said(shop, "wipe", {"name": "sda"}, *answers) == (1, f"{WIPE}yes please\n{again}\n{again}n\n{NO}")
 
 
 def test_a_yes_that_was_typed_before_the_question_does_not_count(shop: Shop) -> None:
@@ -238,7 +244,10 @@ def test_a_question_that_is_answered_elsewhere_is_taken_off_the_terminal(shop: S
             (standing,) = approvals.waiting()
             approvals.answer(standing.question.id, Answer(verdict="approve", approver="web:ada", way="web"))
         status, shown = dialogue.end()
-    assert (status, shown) == (0, "\nThe call was cancelled; your answer is no longer needed.\nsaved\n")
+    assert (status, shown) == (
+        0,
+        "\nThe call was approved elsewhere; your answer is no longer needed.\nsaved\n",
+    )
 
 
 def test_without_a_terminal_nobody_is_asked(shop: Shop) -> None:
@@ -271,15 +280,14 @@ def test_in_a_notebook_its_input_asks(
         ("always", Reply("rule")),
         ("n", Reply()),
         ("No  because ", Reply(reason="because")),
-        ("nope", Reply()),
-        ("ye", Reply()),
-        ("y y", Reply()),
-        ("\u0443", Reply()),
-        ("", Reply()),
-        (None, Reply()),
+        ("nope", None),
+        ("ye", None),
+        ("y y", None),
+        ("\u0443", None),
+        ("", None),
     ],
 )
-def test_what_a_line_means(line: str | None, reply: Reply) -> None:
+def test_what_a_line_means(line: str, reply: Reply | None) -> None:
     assert understand(line, QUESTION) == reply
 
 
@@ -295,7 +303,7 @@ def test_only_answers_that_may_be_given_are_offered_and_taken(
     changes: dict[str, str], offered: str, refused: str
 ) -> None:
     question = replace(QUESTION, **changes)
-    assert (offer(question), understand(refused, question)) == (offered, Reply())
+    assert (offer(question), understand(refused, question)) == (offered, None)
 
 
 def test_what_could_not_be_judged_is_counted_by_its_reason() -> None:

@@ -148,6 +148,14 @@ def test_part_of_an_id_names_no_call_where_it_could_be_another() -> None:
     entries = [SimpleNamespace(record={"call": call}) for call in [*ids, *ids]] + [SimpleNamespace(record={})]
     log: Any = SimpleNamespace(read=lambda: entries)
     assert entries_of_call(log, "abcdefgi") == [entries[2], entries[5]]
+    # Whoever calls chooses a correlation id, also that of another call.
+    asked = SimpleNamespace(record={"call": "call-0004", "correlation_id": "abcdefgi03"})
+    answered = SimpleNamespace(record={"call": "call-0004", "id": "approval-1"})
+    entries += [asked, answered]
+    assert entries_of_call(log, "abcdefgi") == [entries[2], entries[5]]
+    assert entries_of_call(log, "approval") == [asked, answered]
+    asked.record["correlation_id"] = "correlation"
+    assert entries_of_call(log, "correlat") == [asked, answered]
     for part, reason in (
         ("abcdefgh", "'abcdefgh' matches 2 calls"),
         ("abcdefg", "the log has no call 'abcdefg'"),
@@ -298,6 +306,15 @@ def test_erasing_and_a_new_key_leave_the_log_whole(project: Path) -> None:
     assert data(project, "audit", "rotate-key")["key"] != old.strip()
     assert run(project, "audit", "verify").exit_code == 0
     assert run(project, "audit", "erase").exit_code == 2
+
+
+def test_why_a_call_failed_is_kept_and_erased(project: Path) -> None:
+    said = run(project, "call", "agent_hello_world", '{"name": ""}').stdout
+    call = said.strip().rpartition(" ")[2]
+    *_, last = data(project, "audit", "show", call)
+    assert last["diagnosis"][0] in said
+    assert len(data(project, "audit", "erase", call)["erased"]) == 2
+    assert "is erased" in data(project, "audit", "show", call)[-1]["diagnosis"][0]
 
 
 def test_an_export_holds_every_record_and_what_checks_it(project: Path) -> None:

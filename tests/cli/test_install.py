@@ -18,7 +18,10 @@ from toolkeep.cli.main import cli
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    # As pipx does: the command is found without an activated environment.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "toolkeep").symlink_to(Path(sys.executable).parent / "toolkeep")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     folder = tmp_path / "project"
     folder.mkdir()
     return folder
@@ -86,6 +89,8 @@ def test_a_file_of_the_project_names_its_own_environment_by_a_path_in_it(
 def test_a_path_of_this_machine_is_not_written_into_a_shared_file_unsaid(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert "! the client finds `toolkeep` only if" in install(project, "claude", "--dry-run").stderr
     monkeypatch.setenv("PATH", "/nowhere")
     assert f"! {sys.executable} is a path of this machine" in install(project, "claude", "--dry-run").stderr
     assert "!" not in install(project, "windsurf", "--dry-run").stderr

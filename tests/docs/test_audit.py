@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs.markdown import ROOT
-from toolkeep import Keep
+from toolkeep import Keep, ToolFailed
 from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
 from toolkeep.cli.audit import command
@@ -35,6 +35,8 @@ def double(number: int) -> int:
     Args:
         number: The number.
     """
+    if number < 0:
+        raise ToolFailed("the number is negative")
     return 2 * number
 
 
@@ -57,6 +59,7 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
         keep.call_sync("double", {"number": 1}, idempotency_key="once")
     keep.call_sync("double", {})
     keep.call_sync("double", {"number": 1}, timeout_s=0)
+    keep.call_sync("double", {"number": -1})
     for _ in range(2):
         keep.call_sync("double", {"number": 1}, confirm=True)
     keep.use_policies(

@@ -56,6 +56,7 @@ OFFERS = {
     ("how", "thing", "kind", "subject"),
     [
         ("read", "/home/victim/notes", Denied.FILE, "/home/victim/notes"),
+        ("read", "docs/notes", Denied.FILE, "docs/notes"),
         ("write", "/usr/notes", Denied.FILE, "/usr/notes"),
         ("run", "/usr/bin/git", Denied.PROGRAM, "/usr/bin/git"),
         ("fork", "", Denied.PROCESSES, ""),

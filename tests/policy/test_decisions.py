@@ -220,7 +220,7 @@ TABLE: dict[str, Row] = {
     "inside the requirement": Row("allow", DEFAULT, "peek_docs", {"path": "docs/a.txt"}),
     "outside of the requirement, though granted": Row(
         "deny",
-        "'secret.txt' is outside what the tool's capabilities require",
+        "'secret.txt' is outside what the tool may touch: the capabilities of its definition do not include it",
         "peek_docs",
         {"path": "secret.txt"},
     ),
@@ -288,7 +288,7 @@ TABLE: dict[str, Row] = {
     ),
     "to where the tool does not write": Row(
         "deny",
-        "'docs/b' is outside what the tool's capabilities require",
+        "'docs/b' is outside what the tool may touch: the capabilities of its definition do not include it",
         "copy",
         {"source": "docs/a.txt", "target": "docs/b"},
         "fs.read:. fs.write:.",
@@ -331,7 +331,7 @@ TABLE: dict[str, Row] = {
     "a file as a URL": Row("deny", NO_URL, "fetch", {"url": "file:///etc/passwd"}, "net.read:example.org"),
     "a host that the tool does not need": Row(
         "deny",
-        "'evil.test' is outside what the tool's capabilities require",
+        "'evil.test' is outside what the tool may touch: the capabilities of its definition do not include it",
         "fetch_example",
         {"url": "https://evil.test/"},
         "net.read:evil.test net.read:*.example.org",

@@ -25,7 +25,7 @@ from toolkeep.approval.file_diff import difference
 from toolkeep.approval.question import BY_CLIENT, Answer, AnswerRefused, Question, Rule, Standing, covered
 from toolkeep.approval.question_text import rule_text
 from toolkeep.authoring.declaration_advice import declaration
-from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal, RegisteredTool, refuse
+from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal, RegisteredTool, Waited, refuse
 from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, ToolkeepError
@@ -63,6 +63,9 @@ log = logging.getLogger("toolkeep.approval")
 Approver = Callable[[Question], "Awaitable[Answer | bool | None] | Answer | bool | None"]
 """Callback of the host that asks a person. True approves, False denies, None is no answer.
 
+A coroutine is cancelled when its answer is no longer needed. The text of the `CancelledError` says why,
+unless the call itself was cancelled.
+
 A critical call is asked about twice; the second approval is an `Answer` with the tool's name typed.
 """
 
@@ -85,6 +88,7 @@ class Asked(NamedTuple):
 
     question: Question | None = None
     approval: Approval | None = None
+    waited: Waited | None = None
 
 
 _NOT_NEEDED: Final = Asked()
@@ -153,17 +157,19 @@ class ApprovalGate:
             self._withdraw(question)
             self._tell_decided(question, None, "withdrawn")
             raise
+        took_ms = max(0, round((self._clock() - question.asked_at) * 1000))
+        waited = Waited(id=question.id, asked_at=question.asked_at, waited_ms=took_ms)
         # No answer is a no (fail closed), also when the question was removed from the store.
         if standing is None or standing.answer is None or standing.state in ("waiting", "expired"):
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"This call of '{question.tool}' was not approved in time"
             hint = "Do without it, or tell the user: `toolkeep approvals` lists the calls that wait."
-            return refuse(call.request, Code.APPROVAL_NEEDED, message, hint)
+            return replace(refuse(call.request, Code.APPROVAL_NEEDED, message, hint), waited=waited)
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
-            return _denied(call, standing.answer)
-        return Asked(question=standing.question)
+            return replace(_denied(call, standing.answer), waited=waited)
+        return Asked(question=standing.question, waited=waited)
 
     def _withdraw(self, question: Question) -> None:
         """Withdraw a question that the caller no longer waits for.
@@ -210,13 +216,14 @@ class ApprovalGate:
         now = replace(question, definition_hash=call.tool.definition_hash, grant_hash=call.grant_hash)
         if standing is None or standing.answer is None or not self.store.use(now):
             message = "The approval no longer matches the call, or was already used"
-            return refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to request another.")
+            refusal = refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to request another.")
+            return replace(refusal, waited=asked.waited)
         answer = standing.answer
         # After `use` succeeded: an approval that turned out void must not create a rule.
         if answer.reach == "rule":
             self._remember(question, answer)
         approval = Approval(approver=answer.approver, way=answer.way, id=question.id)
-        return ApprovedCall(permitted=call, approval=approval)
+        return ApprovedCall(permitted=call, approval=approval, waited=asked.waited)
 
     def _reasons(self, call: PermittedCall) -> tuple[str, ...]:
         """Reasons why a person must be asked; empty if none must."""
@@ -303,6 +310,7 @@ class ApprovalGate:
         From the host's approver, or from another process by polling.
         """
         asking: asyncio.Future[Answer | None] | None = None
+        over: str | None = None
         loop = asyncio.get_running_loop()
         # Monotonic: setting the wall clock back must not extend it.
         until = loop.time() + question.expires_at - question.asked_at
@@ -312,7 +320,9 @@ class ApprovalGate:
             while True:
                 is_over = self._clock() >= question.expires_at or loop.time() >= until
                 if is_over or not self.store.is_waiting(question.id):
-                    return self.store.standing(question.id)
+                    standing = self.store.standing(question.id)
+                    over = _why_over(standing)
+                    return standing
                 if asking is not None and asking.done():
                     # The approver cancelled itself: that is no approval (fail closed).
                     if asking.cancelled():
@@ -335,7 +345,7 @@ class ApprovalGate:
             return None
         finally:
             if asking is not None and not asking.done():
-                asking.cancel()
+                asking.cancel(over)
 
     async def _from_approver(self, question: Question) -> Answer | None:
         """Call the host's approver; raises `_ApproverFailed`, which never approves (fail closed)."""
@@ -379,6 +389,13 @@ class ApprovalGate:
             ends_at=now + min(max(1, answer.days), RULE_DAYS) * 86_400,
         )
         self.store.add_rule(rule)
+
+
+def _why_over(standing: Standing | None) -> str:
+    """Why an approver is no longer needed, for the person who was being asked."""
+    if standing is not None and standing.state in ("approved", "denied"):
+        return f"The call was {standing.state} elsewhere; your answer is no longer needed."
+    return "The approval request has expired; the call was not made."
 
 
 async def _poll(asking: "asyncio.Future[Any] | None") -> None:

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 from toolkeep.approval.argument_summary import outline
 from toolkeep.approval.coverage import ANY, Constraint
 from toolkeep.approval.question import Answer, Question, covered
+from toolkeep.calls import DEFAULT_POLICY
 from toolkeep.limits import VIEW_CHARS
 from toolkeep.text.columns import count_columns, sanitize_line
 from toolkeep.text.display import visible
@@ -48,7 +49,7 @@ def render_question(question: Question, *, now: float, width: int = 80) -> list[
         *_arguments(question, width),
         *_part("Difference", question.difference, question, width),
         *_part("It would access", "\n".join(map(visible, question.touches)), question, width),
-        *_part("Permitted by", "\n".join(map(name, question.policies)), question, width),
+        *_part("Permitted by", _permitted_by(question), question, width),
         *_label("Agent", name(question.agent), width),
         *(_label("Session", name(question.session), width) if question.session else ()),
         *(_label("Conversation", name(question.conversation), width) if question.conversation else ()),
@@ -58,6 +59,12 @@ def render_question(question: Question, *, now: float, width: int = 80) -> list[
         *(line for why in question.why for line in _label("Why", sanitize_line(why), width)),
         *_label("Expires", f"{moment(question.expires_at)}, {until(question.expires_at, now)}", width),
     ]
+
+
+def _permitted_by(question: Question) -> str:
+    if question.policies == (DEFAULT_POLICY,):
+        return "the default: there are no policies of yours"
+    return "\n".join(map(name, question.policies))
 
 
 def rows(text: str, width: int) -> Iterator[Line]:

@@ -11,6 +11,7 @@ ToolkeepError
 """
 
 from enum import StrEnum
+from typing import Final
 
 from toolkeep.errors import Code, ToolkeepError
 
@@ -77,6 +78,13 @@ class WitnessRefused(ToolkeepError):
         super().__init__(Code.STATE_UNUSABLE, f"the witness refuses: {reason.value}: {detail}")
         self.reason = reason
         self.held = held
+
+
+DIAGNOSIS_NOT_KEPT: Final = (
+    "Not kept: the tool takes secrets. The process that made the call logged it (toolkeep.execution: a tool "
+    "failed), and `toolkeep call` printed it."
+)
+"""Where the operator finds a diagnosis that no body holds."""
 
 
 class BodyState(StrEnum):

@@ -29,6 +29,7 @@ from toolkeep.audit.record_kinds import (
     written,
 )
 from toolkeep.calls import (
+    Approval,
     ApprovedCall,
     CheckedCall,
     CheckedOutput,
@@ -39,6 +40,7 @@ from toolkeep.calls import (
     RegisteredTool,
     ToolCall,
     ToolResult,
+    Waited,
     ran_unrecorded,
     refuse,
 )
@@ -219,9 +221,9 @@ class Recorder:
         chain = self._decided(trail, trail.checked, result)
         # A denial by a person is an audited act like an approval.
         if result.code in _NOT_APPROVED:
-            denied_by = result.error.denied_by if result.error else ""
-            call = trail.request.id
-            chain.append(ApprovalGiven(time=self._now(), call=call, approver=denied_by, way="refused", id=""))
+            denied_by, waited = (result.error.denied_by, result.error.waited) if result.error else ("", None)
+            refused = Approval(approver=denied_by, way="refused", id=waited.id if waited else "")
+            chain.append(_approval(refused, waited, self._now(), trail.request.id))
         return [*chain[:-1], _final_record(chain[-1], result)]
 
     def _decided(self, trail: CallProgress, checked: CheckedCall, result: ToolResult) -> list[Record]:
@@ -285,8 +287,25 @@ class Recorder:
             tool=result.tool,
             version=result.version,
         )
+        if result.error is not None:
+            completed = replace(completed, diagnosis_hash=self._keep_diagnosis(result.error, trail))
         before = trail.result_hash_before
         return replace(completed, result_hash_before=before) if before else completed
+
+    def _keep_diagnosis(self, refusal: Refusal, trail: CallProgress) -> str:
+        """Store why a call failed beside the log, for the operator; its hash, or empty if it is not stored.
+
+        Not of a tool with secrets: a program may print one in a form that redaction does not find.
+        """
+        if trail.tool is None or trail.tool.arguments.secrecy.has_secrets:
+            return ""
+        lines = [error.message for error in refusal.errors]
+        if refusal.diagnosis is not None:
+            lines.append(refusal.diagnosis.text)
+        body = canonical_bytes("\n".join(lines))
+        digest = hashlib.sha256(body).hexdigest()
+        self._bodies.put_later(digest, body)
+        return digest
 
 
 _NOT_APPROVED = (Code.APPROVAL_NEEDED, Code.APPROVAL_DENIED)
@@ -303,10 +322,20 @@ def _intent_records(recorded: RecordedCall) -> list[Record]:
         _decision(decision, now, call),
     ]
     if approval := recorded.approved.approval:
-        records.append(
-            ApprovalGiven(time=now, call=call, approver=approval.approver, way=approval.way, id=approval.id)
-        )
+        records.append(_approval(approval, recorded.approved.waited, now, call))
     return records
+
+
+def _approval(approval: Approval, waited: Waited | None, time: str, call: str) -> ApprovalGiven:
+    return ApprovalGiven(
+        approver=approval.approver,
+        asked_at=clock.stamp(waited.asked_at) if waited else UNSET,
+        call=call,
+        id=approval.id,
+        time=time,
+        waited_ms=waited.waited_ms if waited else UNSET,
+        way=approval.way,
+    )
 
 
 def _invoked(

@@ -78,12 +78,16 @@ class ApprovalGiven(Record, frozen=True, kw_only=True, gc=False):
     """An approval or its denial."""
 
     approver: str
+    asked_at: str | UnsetType = UNSET
+    """When the question was asked; unset for an earlier approval, or if nobody could be asked."""
     call: str
     codes: tuple[str, ...] | UnsetType = UNSET
     id: str
     status: str | UnsetType = UNSET
     time: str
     type: str = "Approval"
+    waited_ms: int | UnsetType = UNSET
+    """How long the question waited for its answer; set together with `asked_at`."""
     way: str
 
 
@@ -119,11 +123,13 @@ class ToolCompleted(Record, frozen=True, gc=False):
     codes: tuple[str, ...]
     decision: Decision | None
     definition_hash: str
-    enforced: tuple[str, ...]
-    execute_us: int
-    is_cached: bool
-    isolation: str
-    result_hash: str
+    diagnosis_hash: str | UnsetType = UNSET
+    """Hash of the diagnosis, if the call failed; empty if the diagnosis is not stored beside the log."""
+    enforced: tuple[str, ...] = ()
+    execute_us: int = 0
+    is_cached: bool = False
+    isolation: str = ""
+    result_hash: str = ""
     result_hash_before: str | UnsetType = UNSET
     """Hash of the output before hooks of the host changed it, if there are hooks."""
     status: str = ""

@@ -1,7 +1,7 @@
 """Approval prompt on the terminal (POL-4): shows the complete call, and accepts only an explicit yes.
 
-End of input, Ctrl-C and every other answer mean no. Input typed before the prompt is discarded. It cannot
-tell a person from a program that controls the terminal.
+End of input and Ctrl-C mean no; another answer is asked for again. Input typed before the prompt is
+discarded. It cannot tell a person from a program that controls the terminal.
 """
 
 import asyncio
@@ -85,14 +85,22 @@ class TerminalApprover:
             if question.wants_name:
                 return self._answer(Reply("once" if await typed_name(question) else None), question)
             show(render_question(question, now=time.time(), width=columns()))
-            reply = understand(await typed(offer(question)), question)
+            reply = await self._reply(question)
             if reply.reach in ("session", "rule"):
                 wanted = self._answer(reply, question)
                 return await agreed(question, wanted, self._project) or self._answer(Reply(), question)
             return self._answer(reply, question)
-        except asyncio.CancelledError:
-            say("", "The call was cancelled; your answer is no longer needed.", err=True)
+        except asyncio.CancelledError as cancelled:
+            say("", str(cancelled) or "The call was cancelled; your answer is no longer needed.", err=True)
             raise
+
+    async def _reply(self, question: Question) -> Reply:
+        """Ask until the person gives one of the answers; end of input and Ctrl-C are a no."""
+        while (line := await typed(offer(question))) is not None:
+            if (reply := understand(line, question)) is not None:
+                return reply
+            say("Not one of the answers.", err=True)
+        return Reply()
 
     def _answer(self, reply: Reply, question: Question) -> Answer:
         if reply.reach is None:
@@ -122,9 +130,9 @@ def offer(question: Question) -> str:
     return ", ".join([*words, "[n]o [reason]: "])
 
 
-def understand(line: str | None, question: Question) -> Reply:
-    """Parse a line; everything but an explicit yes is a no."""
-    text = (line or "").strip()
+def understand(line: str, question: Question) -> Reply | None:
+    """Parse a line; None if it is none of the answers."""
+    text = line.strip()
     word, _, rest = text.partition(" ")
     match text.casefold():
         case "y" | "yes":
@@ -133,7 +141,7 @@ def understand(line: str | None, question: Question) -> Reply:
             return Reply("session")
         case "a" | "always" if question.may_be_remembered:
             return Reply("rule")
-    return Reply(reason=rest.strip() if word.casefold() in ("n", "no") else "")
+    return Reply(reason=rest.strip()) if word.casefold() in ("n", "no") else None
 
 
 async def agreed(question: Question, answer: Answer, project: Path | None) -> Answer | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
-from toolkeep.audit.errors import BodyUnavailable
+from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, BodyUnavailable
 from toolkeep.cli.audit_records import COLUMNS, TYPICAL, Followed, RecordRows, cells
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
@@ -39,7 +39,9 @@ def command() -> None:
 
 
 _PREFIX: Final = 8
-"""Shortest prefix of a call id; a shorter one could be a mistyped index."""
+"""Shortest prefix of an id; a shorter one could be a mistyped index."""
+_NAMED_CALLS: Final = 5
+"""Calls that an error names."""
 
 
 def state_of(project: Path | None) -> Path:
@@ -75,21 +77,27 @@ def bodies_of(project: Path | None) -> "Iterator[Bodies]":
 
 
 def entries_of_call(log: "AuditLog", call_id: str) -> "list[Entry]":
-    """The records of a call by id or unique prefix; raises if there is none or more than one."""
-    found: dict[str, list[Entry]] = {}
-    for entry in log.read():
-        if _is_meant(call := str(entry.record.get("call", "")), call_id):
-            found.setdefault(call, []).append(entry)
-    if not found:
-        hint = f"find the id with `toolkeep audit list`; its first {_PREFIX} characters are enough"
-        raise NotRecorded(f"the log has no call {call_id[:64]!r}", hint)
-    if len(found) > 1:
-        raise NotRecorded(f"{call_id[:64]!r} matches {len(found)} calls", "give more characters of the id")
-    return found.popitem()[1]
+    """The records of a call by its id, correlation id or approval id, or a prefix that no other call has."""
+    entries = log.read()
+    # The id of the call first: callers choose correlation ids, and one could name another's call.
+    for fields in (("call",), ("correlation_id", "id")):
+        found = {
+            str(entry.record["call"])
+            for entry in entries
+            if entry.record.get("call")
+            and any(_is_meant(str(entry.record.get(field, "")), call_id) for field in fields)
+        }
+        if len(found) > 1:
+            some = ", ".join(sorted(call[:_PREFIX] for call in found)[:_NAMED_CALLS])
+            raise NotRecorded(f"{call_id[:64]!r} matches {len(found)} calls", f"name one of them: {some}")
+        if found:
+            return [entry for entry in entries if entry.record.get("call") in found]
+    hint = f"find the id with `toolkeep audit list`; its first {_PREFIX} characters are enough"
+    raise NotRecorded(f"the log has no call {call_id[:64]!r}", hint)
 
 
-def _is_meant(call: str, given: str) -> bool:
-    return call == given or (len(given) >= _PREFIX and call.startswith(given))
+def _is_meant(known: str, given: str) -> bool:
+    return known == given or (len(given) >= _PREFIX and known.startswith(given))
 
 
 def read_text(path: Path) -> str:
@@ -187,7 +195,11 @@ _INDEX_DIGITS: Final = 10
 @project
 @common
 def show_records(which: str, project: Path | None, *, as_json: bool) -> None:
-    """Show the record at INDEX, or every record of CALL with its arguments and result."""
+    """Show the record at INDEX, or every record of CALL with its arguments, result and diagnosis.
+
+    CALL is the id of the call, its correlation id, or the id of its approval request; the first eight
+    characters are enough.
+    """
     with log_of(project) as log:
         entries = _entries(log, which)
     with bodies_of(project) as bodies:
@@ -214,6 +226,10 @@ def _data(entry: "Entry", bodies: "Bodies") -> dict[str, Any]:
         data["arguments"] = _body(bodies, entry.record["argument_hash"])
     if entry.record.get("result_hash"):
         data["result"] = _body(bodies, entry.record["result_hash"])
+    if entry.record.get("diagnosis_hash"):
+        data["diagnosis"] = str(_body(bodies, entry.record["diagnosis_hash"])).split("\n")
+    elif "diagnosis_hash" in entry.record:
+        data["diagnosis"] = [DIAGNOSIS_NOT_KEPT]
     return data
 
 
@@ -446,11 +462,14 @@ def erase_bodies(call: str | None, days: float | None, project: Path | None, *, 
         say_done(f"erased {counted(len(erased), 'body', 'bodies')}")
 
 
+_HASHES: Final = ("argument_hash", "result_hash", "diagnosis_hash")
+
+
 def _digests(project: Path | None, call: str) -> list[str]:
     """Hashes of the stored bodies of a call."""
     with log_of(project) as log:
         records = [entry.record for entry in entries_of_call(log, call)]
-    return sorted({r[field] for r in records for field in ("argument_hash", "result_hash") if r.get(field)})
+    return sorted({r[field] for r in records for field in _HASHES if r.get(field)})
 
 
 @command.command("witness", short_help="Run a witness that cosigns checkpoints.")

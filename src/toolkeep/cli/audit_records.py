@@ -63,9 +63,14 @@ class RecordRows:
             "call": call,
             "tool": record.get("tool") or tool,
             "agent": record.get("agent") or agent,
-            "status": record.get("status") or record.get("decision") or record.get("outcome", ""),
+            "status": record.get("status") or record.get("decision") or _outcome(record),
             "codes": record.get("codes", []),
         }
+
+
+def _outcome(record: dict[str, Any]) -> str:
+    # A refused approval has the status of its call.
+    return "approved" if record.get("type") == "Approval" else record.get("outcome", "")
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -169,7 +169,7 @@ def _print(result: ToolResult, keep: "Keep", tools: Sequence[str]) -> None:
         is_of_file = found is None or found.provider == FILES
         if step := next_step(result.error, found and found.runner, tools if is_of_file else ()):
             say("", step)
-        say("", f"Correlation id: {result.correlation_id}")
+        say("", f"Call id: {result.call_id}")
     elif result.status == "pending":
         say(f" pending: {result.tool} is executed by the client; submit its result for {result.call_id}")
     elif isinstance(result.value, bytes):

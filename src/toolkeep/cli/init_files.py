@@ -37,7 +37,7 @@ policies: [policies/main.cedar]
 #   # Whether calls of low danger are asked about too.
 #   paranoid: true
 
-# What the licence allows: core, writer_pro, teams or enterprise.
+# How much this keep offers: core, writer_pro, teams, or all of it with enterprise. No licence is checked.
 # tier: enterprise
 
 # tool_registry:

@@ -299,6 +299,9 @@ def _program(client: McpClient, root: Path) -> list[str]:
             return [f"{client.folder}/{python.relative_to(root)}", *module]
         command = shutil.which("toolkeep")
         if command and Path(os.path.realpath(command)).parent == python.parent:
+            if sys.prefix != sys.base_prefix and Path(command).parent == python.parent:
+                warn("the client finds `toolkeep` only if it is started in this activated environment;")
+                warn("else install toolkeep globally, or into a .venv of the project")
             return ["toolkeep"]
         warn(
             f"{python} is a path of this machine: install toolkeep into a .venv of the project, or globally,"

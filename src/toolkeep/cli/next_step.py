@@ -23,9 +23,12 @@ _FOR_MODEL: Final = frozenset(
         Code.POLICIES_INVALID,
         Code.NOT_RECORDED,
         Code.OUTCOME_NOT_RECORDED,
+        Code.TOOL_FAILED,
+        Code.TIMED_OUT,
+        Code.OUTPUT_TOO_BIG,
     }
 )
-"""Codes whose suggestion sends a model to its operator."""
+"""Codes whose suggestion sends a model to its operator or user, who is the person at the terminal."""
 
 _STEPS: Final[dict[Code, str]] = {
     Code.UNKNOWN_TOOL: "List the tools: toolkeep list{tools}",

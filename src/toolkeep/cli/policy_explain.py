@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from toolkeep.calls import PermittedCall, Refusal, RegisteredTool, ToolCall
+from toolkeep.calls import DEFAULT_POLICY, PermittedCall, Refusal, RegisteredTool, ToolCall
 from toolkeep.cli.call_arguments import arguments, read_arguments
 from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed, tools_option
 from toolkeep.cli.project_context import ProjectContext
@@ -157,7 +157,10 @@ def _print(answer: Answer) -> None:
         say(f"  {outcome.errors[0].message} ({outcome.code})")
     else:
         say_done(f"{answer.agent} may make this call of {answer.tool}")
-        say(f"  permitted by {', '.join(outcome.decision.policies)}")
+        policies = outcome.decision.policies
+        is_default = policies == (DEFAULT_POLICY,)
+        by = "default: there are no policies of yours" if is_default else ", ".join(policies)
+        say(f"  permitted by {by}")
     if explained.touches:
         say("", "It would access:")
         for touch in explained.touches:

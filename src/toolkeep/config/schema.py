@@ -182,7 +182,7 @@ FILE_SCHEMA: Schema = {
     "properties": {
         "tier": {
             "enum": ["core", "writer_pro", "teams", "enterprise", "Core", "WriterPro", "Teams", "Enterprise"],
-            "description": "What the licence allows, by default enterprise.",
+            "description": "How much this keep offers: your own grouping, by default enterprise, everything.",
         },
         "features": {
             "type": "object",

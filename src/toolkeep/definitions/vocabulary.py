@@ -225,7 +225,7 @@ class ToolState(Word):
 
 
 class Tier(Word):
-    """What a license allows; docs/configuration.md has the counts."""
+    """How much a keep offers, as its operator chose; docs/configuration.md has the counts."""
 
     CORE = "core"
     WRITER_PRO = "writer_pro"

@@ -74,6 +74,10 @@ _RESTRICTED: Final = (
 )
 _NO_GRANTS: Final = {Isolation.STANDARD: _MACHINE, Isolation.RESTRICTED: _RESTRICTED}
 _FIXED: Final = "the limit is fixed"
+_RELATIVE: Final = (
+    "its working folder is an empty scratch folder, not the project: let it use the absolute path, and grant "
+    "tool and agent fs.read or fs.write of it, or let an argument with Touches name it"
+)
 
 
 def denied(
@@ -137,6 +141,10 @@ def raised(
     kind = Denied.FILE
     if exception.during == "process":
         kind = Denied.PROGRAM if subject else Denied.PROCESSES
+    elif is_absent and subject.startswith(f"{SCRATCH}/") and not remedy:
+        # As the tool wrote it: a relative path is that of its author's project, which is not here.
+        relative = subject.removeprefix(f"{SCRATCH}/")
+        return denied(call, kind, relative, is_absent=True, detail=detail, remedy=_RELATIVE)
     elif exception.during != "file" or (_is_scratch(subject) and level is not Isolation.RESTRICTED):
         return unexpected(call, exception)
     # ENOSYS: a filter says so where a program would otherwise ask for the same in another way.

@@ -98,7 +98,7 @@ class Executor:
         self.cache = cache
         self._contacts = contacts or ContactEvents()
         self.diagnoses: dict[str, Diagnosis] = {}
-        """Of the last failed calls, by call id. In memory alone: no record of a call names such things."""
+        """Of the last failed calls of this keep, by call id."""
 
     def objection(self, call: PermittedCall | RecordedCall) -> Refusal | None:
         """Why a call cannot run here at all; checked before anything is claimed or recorded."""

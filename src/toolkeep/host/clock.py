@@ -20,6 +20,11 @@ def now() -> str:
     return words
 
 
+def stamp(seconds: float) -> str:
+    """A POSIX time in the form of the log."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
 def iso(seconds: float) -> str:
     """A POSIX time for JSON, in whole seconds: `2026-11-15T13:13:15+00:00`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

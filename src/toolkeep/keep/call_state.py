@@ -94,6 +94,7 @@ class CallState:
             refusal,
             tool=self.tool,
             permitted=self.permitted,
+            approval=self.recorded.approved.approval if self.recorded is not None else None,
             argument_hash=self.argument_hash,
             isolation=isolation,
             enforced=enforced,

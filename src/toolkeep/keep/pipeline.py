@@ -410,7 +410,7 @@ class Pipeline:
             raw = _passed(await self.executor.execute(recorded, slot, given))
             raw = await self._hooked(state, raw, slot)
             value = _passed(await _checked(raw, {}, is_final=False)).value
-        return pending(state.request, recorded.approved.permitted, value, state.argument_hash)
+        return pending(state.request, recorded.approved, value, state.argument_hash)
 
     async def submit(self, call_id: str, value: Any, *, agent: str) -> ToolResult:
         """The client's result of a pending call, from output check to record."""

@@ -346,7 +346,8 @@ class Authorizer:
         # Least privilege: a call stays inside what its definition declares, even where the agent holds more.
         # A hijacked argument must not use the agent's other grants.
         if not is_whole and not self._is_required(one, plan.required):
-            raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool's capabilities require")
+            why = "is outside what the tool may touch: the capabilities of its definition do not include it"
+            raise TouchRefused(one.pointer, f"'{one.named}' {why}")
         root = effective_grant.root_of(one)
         if root is None:
             # Only for the operator: the scope tells whether the file exists.

@@ -9,6 +9,8 @@ import time
 from typing import Any, Final, Protocol
 
 from toolkeep.calls import (
+    Approval,
+    ApprovedCall,
     CheckedOutput,
     PermittedCall,
     Refusal,
@@ -76,6 +78,7 @@ def refused(
     *,
     tool: RegisteredTool | None = None,
     permitted: PermittedCall | None = None,
+    approval: Approval | None = None,
     argument_hash: str = "",
     isolation: str = "",
     enforced: tuple[str, ...] = (),
@@ -88,18 +91,22 @@ def refused(
         isolation=isolation,
         enforced=enforced,
         resource_use=resource_use,
+        execute_ms=resource_use.wall_ms if resource_use else 0.0,
         decision=refusal.decision or (permitted.decision if permitted else None),
+        approval=approval,
         argument_hash=argument_hash,
         **_about(request, tool),
     )
 
 
-def pending(request: ToolCall, permitted: PermittedCall, value: Any, argument_hash: str) -> ToolResult:
+def pending(request: ToolCall, approved: ApprovedCall, value: Any, argument_hash: str) -> ToolResult:
     """The result of a call that the client executes itself."""
+    permitted = approved.permitted
     return ToolResult(
         status="pending",
         value=value,
         decision=permitted.decision,
+        approval=approved.approval,
         argument_hash=argument_hash,
         **_about(request, permitted.tool),
     )

@@ -60,6 +60,13 @@ def test_what_went_well_failed_and_was_refused_is_counted_apart(project: Path) -
     assert view.median_ms is not None
 
 
+def test_a_failed_call_counts_with_the_time_that_it_took(project: Path) -> None:
+    with made(project) as keep:
+        keep.call_sync("half", {"number": 0}, agent="operator")
+        view = asyncio.run(Statistics().view(keep, 24))
+    assert view.median_ms
+
+
 def test_counts_survive_a_restart_and_go_on(project: Path) -> None:
     statistics = Statistics()
     with made(project) as keep:

@@ -2,12 +2,12 @@
 
 import html
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from tests.server.web.test_app import Visitor, visit
-from toolkeep import Keep, Secret, tool
+from toolkeep import Answer, Keep, Question, Secret, ToolFailed, open_keep, tool
 from toolkeep.config.schema import FILE_SCHEMA
 from toolkeep.limits import BODY_ARGUMENT_BYTES
 from toolkeep.server.api import audit_routes
@@ -47,14 +47,15 @@ def calls(keep: Keep) -> None:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("", [("add", "error"), ("write_down", "error"), ("add", "ok")]),
-        ("?type=ToolInvoked", [("add", "error"), ("write_down", "error"), ("add", "ok")]),
-        ("?type=PolicyDecision", [("write_down", "error"), ("add", "ok")]),
+        ("", [("add", "refused"), ("write_down", "refused"), ("add", "ok")]),
+        ("?type=ToolInvoked", [("add", "refused"), ("write_down", "refused"), ("add", "ok")]),
+        ("?type=PolicyDecision", [("write_down", "refused"), ("add", "ok")]),
         ("?status=allow", [("add", "ok")]),
-        ("?status=deny", [("write_down", "error")]),
+        ("?status=deny", [("write_down", "refused")]),
         ("?status=ok", [("add", "ok")]),
-        ("?status=error", [("add", "error"), ("write_down", "error")]),
-        ("?status=error&tool=add", [("add", "error")]),
+        ("?status=error", []),
+        ("?status=refused", [("add", "refused"), ("write_down", "refused")]),
+        ("?status=refused&tool=add", [("add", "refused")]),
         ("?status=deny&tool=add", []),
     ],
 )
@@ -138,7 +139,9 @@ def misbehave(how: str) -> int:
 
 def test_why_a_tool_failed_is_shown_as_text_to_who_may_read_the_log(keep: Keep) -> None:
     keep.register(misbehave)
-    made = keep.call_sync("misbehave", {"how": "x"}, agent="operator")
+    with open_keep(built_in=False) as other:  # as another process of the project has one
+        other.register(misbehave)
+        made = other.call_sync("misbehave", {"how": "x"}, agent="operator")
 
     async def act(visitor: Visitor) -> list[str]:
         form = {"act": "call", "mode": "json", "text": '{"how":"x"}'}
@@ -149,12 +152,50 @@ def test_why_a_tool_failed_is_shown_as_text_to_who_may_read_the_log(keep: Keep) 
         await caller.sign_in(token=token)
         await caller.open_tab()
         shown.append(await caller.post("/ui/tools/misbehave:try", form))
+        agent = visitor.operator.as_agent("operator", "call")
+        shown.append(await agent.get(f"/v1/audit/calls/{made.call_id}"))
         return [one.body.decode() for one in shown]
 
-    *operator, caller = visit(keep, act)
+    *operator, caller, over_http = visit(keep, act)
     for page in operator:
         assert "ValueError: &lt;script&gt;x&lt;/script&gt;" in page
     assert ("failed unexpectedly" in caller, "ValueError" in caller) == (True, False)
+    assert ('"diagnosis_hash"' in over_http, "ValueError" in over_http) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "title"),
+    [("approve", "Approved by ada"), ("deny", "Denied by ada"), ("", "Nobody approved it")],
+)
+def test_a_call_says_who_answered_and_when_it_was_asked_for(
+    verdict: Literal["approve", "deny", ""], title: str
+) -> None:
+    async def approver(question: Question) -> Answer | None:
+        return Answer(verdict=verdict, approver="ada", way="terminal") if verdict else None
+
+    with open_keep(built_in=False, approver=approver) as keep:
+        keep.register(send_away)
+        made = keep.call_sync("send_away", {}, agent="operator")
+
+        async def act(visitor: Visitor) -> tuple[str, Any]:
+            shown = (await visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
+            return shown, (await visitor.operator.get(f"/v1/audit/calls/{made.call_id}")).data
+
+        shown, said = visit(keep, act)
+    assert f"<h3>{title}</h3>" in shown
+    records = {one["record"]["type"]: one["record"] for one in said["records"]}
+    assert records["Approval"]["asked_at"] <= records["Approval"]["time"]
+    assert records["Approval"]["waited_ms"] >= 0
+    assert len(records["Approval"]["id"]) == 16
+    if verdict == "approve":
+        assert records["ToolCompleted"]["approval"]["approver"] == "ada"
+        assert records["ToolCompleted"]["execute_us"] > 0
+
+
+@tool(danger="medium")
+def send_away() -> str:
+    """Fail after somebody agreed."""
+    raise ToolFailed("There is no such place.")
 
 
 def test_the_page_names_the_key_of_the_configuration_that_takes_policies(keep: Keep) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolkeep.audit.entry import Entry
-from toolkeep.audit.errors import BodyUnavailable
+from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, BodyUnavailable
 from toolkeep.errors import Code, NotRecorded
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import SCANNED_RECORDS
@@ -73,6 +73,8 @@ class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     no_arguments: "NoArguments | None" = None
     """Why there are no arguments."""
     result: Any = None
+    diagnosis: str = ""
+    """Why the call failed, or why that is not known; only for callers with `audit:read`."""
 
 
 NoArguments = Literal["refused", "repeated", "secret", "too_large", "erased", "missing", "changed", "unknown"]
@@ -137,8 +139,10 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> str:
-        """Its outcome, or its latest stage."""
+        """Its outcome: `refused` if it failed before it was run; `under way` if it has none yet."""
         status = self.newest.status
+        if status == "error" and self.newest.type != "ToolCompleted":
+            return "refused"
         return status if status in ("ok", "error", "pending") else "under way"
 
 
@@ -257,10 +261,14 @@ def _summary(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
         call=call,
         tool=tool,
         agent=agent,
-        status=str(said.get("status") or decision or said.get("outcome") or ""),
+        status=str(said.get("status") or decision or said.get("outcome") or _approved(said)),
         decision=decision,
         codes=[str(code) for code in said.get("codes", ())],
     )
+
+
+def _approved(said: dict[str, Any]) -> str:
+    return "approved" if said.get("type") == "Approval" else ""  # a refused one has the status of its call
 
 
 async def show_record(keep: Keep, caller: Caller, index: int) -> RecordView:
@@ -314,7 +322,24 @@ def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
         arguments=arguments,
         no_arguments=why,
         result=_body(record, result),
+        diagnosis=_diagnosis(keep, call_id, said[-1]) if caller.has_scope(Scope.AUDIT_READ) else "",
     )
+
+
+def _diagnosis(keep: Keep, call_id: str, last: dict[str, Any]) -> str:
+    """Why a call failed, whichever process made it; empty if it did not fail."""
+    digest = last.get("diagnosis_hash")
+    if digest is None:
+        return ""
+    if not digest:
+        own = keep.diagnosis(call_id)
+        return own.text if own is not None else DIAGNOSIS_NOT_KEPT
+    try:
+        return str(json.loads(keep.record.bodies.get(str(digest))))
+    except BodyUnavailable as error:
+        return f"It is {error.state.value}."
+    except (KeyError, ValueError):
+        return "It is missing."
 
 
 def _arguments(keep: Keep, said: list[dict[str, Any]]) -> "tuple[Any, NoArguments | None]":

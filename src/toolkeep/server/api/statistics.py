@@ -130,7 +130,8 @@ class Statistics:
         minute.tools[tool] += 1
         minute.agents[agent] += 1
         duration = said.get("execute_us")
-        if isinstance(duration, int) and said.get("isolation") and len(minute.durations) < _TIMES:
+        # 0: from the cache, by the client, or a failure that an earlier version recorded without its time.
+        if isinstance(duration, int) and duration and len(minute.durations) < _TIMES:
             minute.durations.append(duration)
         _judge(minute, status, [str(code) for code in said.get("codes") or ()])
 

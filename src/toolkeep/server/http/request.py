@@ -217,10 +217,10 @@ def converted(data: Any, kind: type[T]) -> T:
         raise schema_error(error) from error
 
 
-def schema_error(error: Exception) -> RequestRefused:
+def schema_error(error: Exception, hint: str = "") -> RequestRefused:
     """The error for a body that does not match its schema."""
     where = str(error) if isinstance(error, msgspec.ValidationError) else "it is nested too deep"
-    return RequestRefused(Code.REQUEST_INVALID, f"the body is invalid: {_clean(where)}")
+    return RequestRefused(Code.REQUEST_INVALID, f"the body is invalid: {_clean(where)}", hint=hint)
 
 
 def _clean(text: str) -> str:
@@ -253,7 +253,8 @@ def read_raw(raw: bytes, decoder: "msgspec.json.Decoder[Any]") -> Any:
     try:
         body = decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise schema_error(error) from error
+        hint = 'put the arguments of the tool below "arguments"' if _UNKNOWN.match(str(error)) else ""
+        raise schema_error(error, hint) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise RequestRefused(Code.REQUEST_INVALID, "the body is not one strict JSON value") from error
     arguments = bytes(body.arguments)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from toolkeep.approval.argument_summary import outline
 from toolkeep.limits import SHOWN_CHARS
-from toolkeep.server.api import approval_routes
+from toolkeep.server.api import approval_routes, audit_routes
 from toolkeep.server.api.common_parameters import ID
 from toolkeep.server.http.problem_details import RequestRefused, not_found
 from toolkeep.server.http.request import Parameter, converted
@@ -48,21 +48,33 @@ async def _shown(service: Service, request: PageRequest, wanted: str) -> Respons
         request,
         "approvals.html",
         inbox=inbox,
-        **(question_data(chosen) if chosen else {"chosen": None}),
+        **(await _question_data(service, request, chosen) if chosen else {"chosen": None}),
         rules=await approval_routes.list_rules(service.keep),
     )
 
 
-def question_data(view: approval_routes.ApprovalView) -> dict[str, Any]:
+async def _question_data(
+    service: Service, request: PageRequest, view: approval_routes.ApprovalView
+) -> dict[str, Any]:
     """Template data of a request."""
     told = [view.difference, view.tool, view.agent, *view.touches, str(view.arguments)]
     return {
         "chosen": view,
+        "outcome": await _outcome(service, request, view) if view.state == "used" else "",
         "is_cut": outline(view.arguments, SHOWN_CHARS).is_cut,
         "choices": [(one, list(_bounds(one))) for one in view.choices],
         "difference": list(_difference(view.difference)),
         "reads_backwards": any(_is_backwards(text) for text in told),
     }
+
+
+async def _outcome(service: Service, request: PageRequest, view: approval_routes.ApprovalView) -> str:
+    """The status of the call that was approved; empty if it still runs, or the caller may not know."""
+    try:
+        found = await audit_routes.call_records(service.keep, _session(request).caller, view.call_id)
+    except RequestRefused:
+        return ""
+    return str(found.records[-1].record.get("status", ""))
 
 
 def _difference(text: str) -> list[tuple[str, str]]:
@@ -99,7 +111,8 @@ async def _standing(service: Service, request: PageRequest) -> Response:
     view = await approval_routes.show_approval(service.keep, _session(request).approver, request.names["id"])
     if view.state == "waiting" and view.acts_done == request.query["acts"]:
         return Response(204)
-    return request.renderer.page(request, "parts/question.html", **question_data(view))
+    data = await _question_data(service, request, view)
+    return request.renderer.page(request, "parts/question.html", **data)
 
 
 async def _decide(service: Service, request: PageRequest) -> Response:
@@ -121,10 +134,10 @@ async def _decide(service: Service, request: PageRequest) -> Response:
         view = await approval_routes.decide(service.keep, who, wanted, body, way=_WAY)
     except RequestRefused as refused:
         view = await approval_routes.show_approval(service.keep, who, wanted)
-        return request.renderer.part(
-            request, "parts/question.html", headers=[_TELL], problem=refused, **question_data(view)
-        )
-    return request.renderer.part(request, "parts/question.html", headers=[_TELL], **question_data(view))
+        data = {**await _question_data(service, request, view), "problem": refused}
+    else:
+        data = await _question_data(service, request, view)
+    return request.renderer.part(request, "parts/question.html", headers=[_TELL], **data)
 
 
 async def _preview(service: Service, request: PageRequest) -> Response:

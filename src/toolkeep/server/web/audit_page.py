@@ -15,6 +15,7 @@ from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
 from toolkeep.server.web.browser_security import security_headers
+from toolkeep.server.web.templates_env import kind_text
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -23,7 +24,7 @@ _SHOWN: Final = 40
 _TYPES: Final = (
     "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "ToolCompleted",
 )  # fmt: skip
-_STATUSES: Final = ("ok", "error", "pending", "allow", "deny")
+_STATUSES: Final = ("ok", "error", "refused", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")
 _LEFT_OUT: Final = frozenset(("type", "time", "call"))
 _NO_ARGUMENTS: "Final[dict[audit_routes.NoArguments | None, str]]" = {
@@ -92,12 +93,28 @@ async def _call(service: Service, request: PageRequest) -> Response:
         call=found,
         first=first,
         last=last,
-        diagnosis=service.keep.diagnosis(found.call),
         no_arguments=_NO_ARGUMENTS[found.no_arguments],
+        asked_at=next((one.record["asked_at"] for one in found.records if "asked_at" in one.record), None),
         steps=[
-            {"view": one, "facts": _facts(one.record), "codes": _codes(one.record)} for one in found.records
+            {
+                "view": one,
+                "title": _title(one.record),
+                "facts": _facts(one.record),
+                "codes": _codes(one.record),
+            }
+            for one in found.records
         ],
     )
+
+
+def _title(record: dict[str, Any]) -> str:
+    """What a record says, as text."""
+    if record.get("type") != "Approval":
+        return kind_text(record.get("type", ""))
+    if record.get("way") == "refused":
+        return f"Denied by {record['approver']}" if record.get("approver") else "Nobody approved it"
+    earlier = " earlier" if record.get("way") in ("session", "rule") else ""
+    return f"Approved{earlier} by {record.get('approver', '')}"
 
 
 def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:

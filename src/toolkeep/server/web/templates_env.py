@@ -34,7 +34,7 @@ _KINDS: Final = {
     "ToolInvoked": "Asked for",
     "CapabilityCheck": "Capabilities checked",
     "PolicyDecision": "Policy decided",
-    "Approval": "A person answered",
+    "Approval": "Approval",
     "ServerAsked": "Its server asked",
     "ToolCompleted": "Completed",
 }
@@ -94,7 +94,7 @@ class Renderer:
             "size": size,
             "words": words,
             "sentence": lambda text: text if str(text).endswith((".", "?", "!")) else f"{text}.",
-            "kind": lambda kind: _KINDS.get(str(kind), str(kind)),
+            "kind": kind_text,
             "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
             "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
@@ -141,6 +141,11 @@ class Renderer:
         if is_read and b"gzip" in request.headers.raw(b"accept-encoding"):
             body, more = gzip.compress(body, 3, mtime=0), (*more, (b"content-encoding", b"gzip"))
         return Response(status, body, HTML_TYPE, more)
+
+
+def kind_text(kind: object) -> str:
+    """Display name of a kind of record."""
+    return _KINDS.get(str(kind), str(kind))
 
 
 def places(caller: Caller | None) -> list[Place]:
