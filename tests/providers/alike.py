@@ -19,6 +19,6 @@ def records(record: MemoryRecord) -> list[Any]:
 
 def _alike(entry: Any) -> Any:
     if isinstance(entry, dict):
-        own = {key for key in entry if key in _OWN or key.endswith(("_ms", "_us"))}
+        own = {key for key in entry if key in _OWN or key.endswith(("_ms", "_us", "_at"))}
         return {key: _alike(value) for key, value in entry.items() if key not in own}
     return [_alike(value) for value in entry] if isinstance(entry, list) else entry

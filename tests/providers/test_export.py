@@ -203,7 +203,12 @@ def test_the_strict_mode_of_cohere_takes_so_many_parameters_in_all() -> None:
 
 @pytest.mark.spec("PRV-1")
 def test_a_tool_without_a_strict_form_is_sent_as_it_is_and_says_so() -> None:
-    odd = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["missing"]}
+    odd = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+        "required": ["missing"],
+        "additionalProperties": False,
+    }
     keep = Keep()
     keep.register(ToolDefinition.from_elsewhere({"name": "odd", "description": "d", "parameters": odd}))
     (exported,) = (exports := keep.tools_for("openai", strict=True))

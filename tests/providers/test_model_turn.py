@@ -290,3 +290,12 @@ def test_a_thousand_calls_are_read_and_no_more_are_run() -> None:
     turn = read("openai", wire.chat(calls))
     assert sum(not call.unfinished for call in turn.calls) == 1_000
     assert len(turn.calls) == 1_200
+
+
+@pytest.mark.spec("PRV-2")
+def test_a_call_after_the_end_of_a_gemini_stream_is_not_run() -> None:
+    reader = vendor_of("gemini").stream()  # type: ignore[misc]
+    call = {"content": {"parts": [{"functionCall": {"name": "look", "args": {}}}]}}
+    reader.feed({"candidates": [{**call, "finishReason": "STOP"}]})
+    reader.feed({"candidates": [{**call, "finishReason": "STOP"}]})
+    assert [call.unfinished for call in reader.turn().calls] == ["", "it came after the end"]

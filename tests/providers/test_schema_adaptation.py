@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from toolkeep import ToolDefinition
@@ -222,3 +223,44 @@ def test_what_is_secret_is_in_no_export() -> None:
         losses = Losses("log_in")
         assert "sk-live" not in str(fitted(definition, vendor_of(provider).profile, losses))
         assert "sk-live" not in str(losses.all())
+
+
+PAIR = [{"type": "number"}, {"type": "string"}]
+TUPLES = {
+    "draft-07": {"type": "array", "items": PAIR, "additionalItems": False, "minItems": 2},
+    "2020-12": {"type": "array", "prefixItems": PAIR, "items": False, "minItems": 2},
+}
+PROVIDERS = (
+    "anthropic",
+    "openai",
+    "openai-responses",
+    "gemini",
+    "ollama",
+    "bedrock",
+    "mistral",
+    "cohere",
+    "mcp",
+)
+
+
+@pytest.mark.spec("PRV-1")
+@pytest.mark.parametrize("provider", [*PROVIDERS, "json-schema", "llguidance", "vllm"])
+def test_every_export_is_2020_12_and_forbids_no_valid_call(provider: str) -> None:
+    """Providers reject a whole request for a tuple of draft-07."""
+    headers = {"x-a": "1", "x-b": "2"}
+    patterned = {
+        "type": "object",
+        "patternProperties": {"^x-": {"type": "string"}},
+        "additionalProperties": False,
+    }
+    for dialect, pair in TUPLES.items():
+        old = {"$schema": "http://json-schema.org/draft-07/schema#"} if dialect == "draft-07" else {}
+        properties = {"pair": pair, "headers": patterned}
+        made, _ = fit(provider, {**old, "type": "object", "properties": properties})
+        assert "$schema" not in made
+        jsonschema_rs.meta.validate({**made, "$schema": "https://json-schema.org/draft/2020-12/schema"})
+        judge = jsonschema_rs.Draft202012Validator(made)
+        judge.validate({"pair": [1.5, "a"], "headers": headers})
+        assert made["properties"]["pair"].get("items") != {"not": {}}
+        if "prefixItems" in made["properties"]["pair"]:
+            assert not judge.is_valid({"pair": [1.5, "a", 2]})

@@ -75,9 +75,13 @@ class Stream:
     def feed(self, event: dict[str, Any]) -> None:
         """Feed the next response."""
         candidate = _first_candidate(event)
+        is_late = bool(self._stop)
         for part in items(inside(candidate, "content"), "parts"):
             call = either(part, "functionCall", "function_call")
-            if isinstance(call, dict):
+            if isinstance(call, dict) and is_late:
+                # The model has stopped: whatever sends calls after that is not the model's answer.
+                add_call(self._calls, _whole(call).without("it came after the end"))
+            elif isinstance(call, dict):
                 self._take(call)
         reason = word(either(candidate, "finishReason", "finish_reason"))
         self._stop = lasting(self._stop, reason, _EXECUTABLE)

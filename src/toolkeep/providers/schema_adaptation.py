@@ -14,7 +14,7 @@ from toolkeep.providers.composition import CannotMerge, merged, plain_root, reso
 from toolkeep.providers.keyword_descriptions import described, said
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.schema_losses import Losses, NotExpressible
-from toolkeep.validation.dialect import dialect_of, upgrade
+from toolkeep.validation.dialect import Dialect, dialect_of, upgrade
 from toolkeep.validation.references import BadReference, resolve_references
 from toolkeep.validation.schema_keywords import LISTS, MAPS, SINGLE, all_schemas, types_of
 
@@ -30,7 +30,9 @@ _REFERRING: Final = frozenset(
 def fitted(definition: ToolDefinition, profile: Profile, losses: Losses) -> dict[str, Any]:
     """The parameters of a definition for a provider; raises `NotExpressible`."""
     schema = public_schema(definition.parameters, is_sensitive=definition.sensitive)
-    return fit(schema if profile.keywords is None else plain(schema), profile, losses)
+    # One that declares no dialect is 2020-12 already, which providers expect.
+    is_as_expected = profile.keywords is None and "$schema" not in schema
+    return fit(schema if is_as_expected else plain(schema), profile, losses)
 
 
 def fit(schema: dict[str, Any], profile: Profile, losses: Losses) -> dict[str, Any]:
@@ -39,11 +41,13 @@ def fit(schema: dict[str, Any], profile: Profile, losses: Losses) -> dict[str, A
 
 
 def plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with local references into `$defs`, whatever dialect it was written in."""
+    """The schema in 2020-12 with local references into `$defs`, whatever dialect it was written in."""
     dialect = dialect_of(schema)
     if dialect is not None:
         upgraded = upgrade(schema, dialect)
         schema = upgraded if isinstance(upgraded, dict) else {}
+        if dialect is not Dialect.DRAFT_2020_12:
+            schema = _with_prefix_items(schema)
     if not any(_REFERRING & part.keys() for part in all_schemas(schema)):
         return {key: value for key, value in schema.items() if key != "$schema"}
     try:
@@ -53,6 +57,25 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
     if "definitions" not in made:
         return made
     return _renamed(made)
+
+
+def _with_prefix_items(schema: Any) -> Any:
+    """A schema of draft-07 or 2019-09 with its tuples as 2020-12 writes them."""
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in MAPS and isinstance(value, dict):
+            made[keyword] = {name: _with_prefix_items(one) for name, one in value.items()}
+        elif (keyword in LISTS or keyword == "items") and isinstance(value, list):
+            made[keyword] = [_with_prefix_items(one) for one in value]
+        else:
+            made[keyword] = _with_prefix_items(value) if keyword in SINGLE else value
+    more = made.pop("additionalItems", None)
+    if isinstance(made.get("items"), list):
+        made["prefixItems"] = made.pop("items")
+        made |= {} if more is None else {"items": more}
+    return made
 
 
 def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -128,6 +151,7 @@ class _Fitter:
             return self._inlined(schema, path, trail)
         if self._profile.keywords is not None and "allOf" in schema and not self._knows("allOf"):
             schema = self._merged(schema, path)
+        schema = self._possible(schema, path)
         made, words = self._keywords(schema, path, trail)
         made = described(made, words)
         if self._profile.references_stand_alone and "$ref" in made:
@@ -138,6 +162,28 @@ class _Fitter:
 
     def _knows(self, keyword: str) -> bool:
         return self._profile.keywords is None or keyword in self._profile.keywords
+
+    def _possible(self, schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+        """The schema without what would forbid valid calls once an unsupported keyword is gone."""
+        if "patternProperties" in schema and not self._knows("patternProperties"):
+            patterns = schema["patternProperties"]
+            if schema.get("additionalProperties") is False and isinstance(patterns, dict) and patterns:
+                shown = next(iter(patterns.values())) if len(patterns) == 1 else True
+                schema = {**schema, "additionalProperties": shown}
+                note = "as additionalProperties, without the names that the pattern allows"
+                self._losses.note(pointer(path), "patternProperties", "weakened", note)
+        first = schema.get("prefixItems")
+        if not isinstance(first, list) or (self._knows("prefixItems") and self._profile.takes_booleans):
+            return schema
+        made = dict(schema)
+        if made.get("items") is False:
+            made["maxItems"] = min(len(first), schema.get("maxItems", len(first)))
+            del made["items"]
+        if not self._knows("prefixItems"):
+            more = [made["items"]] if isinstance(made.get("items"), dict) else []
+            made["items"] = {"anyOf": [*first, *more]} if "items" in made or "maxItems" in made else {}
+            self._losses.note(pointer(path), "prefixItems", "weakened", "as items, in any order")
+        return made
 
     def _merged(self, schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         try:

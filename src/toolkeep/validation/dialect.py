@@ -59,20 +59,34 @@ def upgrade(schema: dict[str, Any], dialect: Dialect) -> Schema:
 def _unlisted(schema: dict[str, Any]) -> list[str]:
     """The properties that an object requires and does not list. Closing the object would forbid them."""
     listed = schema.get("properties")
-    if "required" not in schema or listed is None or not _CLOSING.isdisjoint(schema):
+    if "required" not in schema or listed is None or not _LISTING.isdisjoint(schema):
         return []
     return [name for name in schema["required"] if name not in listed]
 
 
-_CLOSING = frozenset(("additionalProperties", "unevaluatedProperties", "patternProperties"))
+_COMPOSING = frozenset(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"))
+_LISTING = _COMPOSING | {"$ref", "additionalProperties", "unevaluatedProperties", "patternProperties"}
+"""Beside one of these an object may have properties that it does not list itself."""
 
 
 def _list_required(schema: Schema) -> Schema:
+    """List what each object requires. The parts of a composed object are left: another part may list it."""
     if not isinstance(schema, dict):
         return schema
-    listed = {keyword: _inside(keyword, value, _list_required) for keyword, value in schema.items()}
+    listed: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        is_part = keyword in _COMPOSING
+        listed[keyword] = _inside(keyword, value, _list_inside_part if is_part else _list_required)
     if names := _unlisted(schema):
         listed["properties"] |= {name: {} for name in names}
+    return listed
+
+
+def _list_inside_part(schema: Schema) -> Schema:
+    listed = _list_required(schema)
+    if isinstance(schema, dict) and isinstance(listed, dict) and "properties" in schema:
+        kept = {name: one for name, one in listed["properties"].items() if name in schema["properties"]}
+        return {**listed, "properties": kept}
     return listed
 
 

@@ -140,6 +140,9 @@ def _dialect(schema: dict[str, Any], notes: _Notes) -> Dialect | None:
     return dialect
 
 
+_EXCLUSIVE = (["exclusiveMinimum"], ["exclusiveMaximum"])
+
+
 def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> bool:
     """Validate against the dialect's meta-schema; one finding names the place."""
     try:
@@ -151,6 +154,9 @@ def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> 
         if error.instance_path and error.instance_path[-1] == "type":
             message = f"{echo(error.instance)} is not a type of JSON Schema"
             mend = "valid types: string, number, integer, boolean, array, object, null"
+        elif isinstance(error.instance, bool) and error.instance_path[-1:] in _EXCLUSIVE:
+            message = "is true or false, as in draft-04"
+            mend = "write the bound itself there, and leave out minimum or maximum"
         notes.refuse(path, message, mend, Code.SCHEMA_BROKEN)
         return False
     except (ValueError, RuntimeError, jsonschema_rs.ReferencingError):

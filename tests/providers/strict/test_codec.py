@@ -155,7 +155,7 @@ def test_a_value_that_fits_two_alternatives_is_not_taken_for_the_first() -> None
 @pytest.mark.parametrize(
     "schema",
     [
-        of(a=TEXT) | {"required": ["missing"]},
+        of(a=TEXT) | {"required": ["missing"], "additionalProperties": False},
         of(**{f"p{n}": {"enum": [f"{n}-{m}" for m in range(50)]} for n in range(30)}),
         of(**{"n" * 64 + str(n): TEXT for n in range(2500)}),
     ],
