@@ -166,7 +166,8 @@ def test_a_server_that_cannot_be_had_is_refused_with_what_to_do(
 
     (tmp_path / "server.py").write_text("")
     result = toolkeep(tmp_path, "add", "mcp", "shelf", *server.split())
-    assert (result.exit_code, result.stderr.startswith(f"✗ ACODE-TSR-076: {server}: ")) == (1, True)
+    assert (result.exit_code, result.stderr.startswith("✗ ACODE-TSR-076: ")) == (1, True)
+    assert f"{server}: " in result.stderr
     assert result.stderr.endswith(f"{next_step}\n")
 
 
@@ -199,3 +200,20 @@ def test_a_server_that_is_looked_at_writes_no_folder_where_a_configured_file_cou
     assert "'token' could be made in its folder, and is the file of secret 'key' of upstream 'shop'" in (
         result.stderr
     )
+
+
+def test_a_program_is_written_so_that_it_is_found_without_the_path_of_this_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolkeep.cli.add_mcp import _program
+
+    for place in ("project/.venv/bin/server", "elsewhere/bin/other"):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o700)
+    folders = (f"{tmp_path}/project/.venv/bin", f"{tmp_path}/elsewhere/bin", "/usr/bin", "/bin")
+    monkeypatch.setenv("PATH", ":".join(folders))
+    words = ("server", "other", "sh", "none", "./x")
+    wanted = ["./.venv/bin/server", f"{tmp_path}/elsewhere/bin/other", "sh", "none", "./x"]
+    assert [_program(word, tmp_path / "project") for word in words] == wanted

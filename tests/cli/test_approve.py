@@ -22,6 +22,7 @@ from tests.cli.test_approval_prompt import plain
 from toolkeep.approval.coverage import Argument, Constraint
 from toolkeep.approval.question import Answer, Question, Rule
 from toolkeep.cli.approval_prompt import person
+from toolkeep.cli.approvals import NotAnswered, only_question
 from toolkeep.cli.main import cli
 from toolkeep.keep.open import open_tokens
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
@@ -190,6 +191,16 @@ def test_an_id_that_names_nothing_is_said_with_what_waits(
     approvals.ask(question(id="0123ffffffffffff", tool="other"))
     several = "'0123' matches several waiting calls"
     assert outcome(project, command, "0123") == refusal(several, f"{these}, 0123ffffffffffff (other)")
+
+
+def test_without_an_id_the_only_call_is_meant(project: Path, approvals: SqliteApprovals) -> None:
+    with pytest.raises(NotAnswered, match="no call waits"):
+        only_question(approvals)
+    approvals.ask(question())
+    assert only_question(approvals).id == question().id
+    approvals.ask(question(id="0123ffffffffffff", tool="other"))
+    with pytest.raises(NotAnswered, match="several calls wait"):
+        only_question(approvals)
 
 
 def test_a_question_that_is_over_says_how(project: Path, approvals: SqliteApprovals) -> None:

@@ -44,11 +44,12 @@ OWN = {
     "command": sys.executable,
     "args": ["-P", "-m", "toolkeep", "mcp", "--project", "PROJECT", "--agent", "mcp-local"],
 }
+CODEX = {"required": True, "default_tools_approval_mode": "approve"}
 WORKSPACE = entry("${workspaceFolder}")
 ENTRIES = {
     "claude": {"mcpServers": {"toolkeep": {"type": "stdio", **entry(CLAUDE)}}},
     "claude-desktop": {"mcpServers": {"toolkeep": OWN}},
-    "codex": {"mcp_servers": {"toolkeep": entry(".")}},
+    "codex": {"mcp_servers": {"toolkeep": {**entry("."), **CODEX}}},
     "cursor": {"mcpServers": {"toolkeep": WORKSPACE}},
     "gemini": {"mcpServers": {"toolkeep": entry(".")}},
     "opencode": {
@@ -129,7 +130,10 @@ def test_the_rest_of_a_toml_file_stays_to_the_letter(project: Path) -> None:
     install(project, "codex", "--yes")
     assert path.read_text().startswith(f"{MINE}\n[mcp_servers.toolkeep]\ncommand = ")
     install(project, "codex", "--yes", "--find-tools")
-    assert tomllib.loads(path.read_text())["mcp_servers"]["toolkeep"] == entry(".", "--find-tools")
+    assert tomllib.loads(path.read_text())["mcp_servers"]["toolkeep"] == {
+        **entry(".", "--find-tools"),
+        **CODEX,
+    }
     install(project, "codex", "--yes", "--remove")
     assert path.read_text().rstrip() == MINE.rstrip()
 

@@ -177,7 +177,7 @@ def test_changed_code_is_named_to_the_operator_and_agents_are_told_that_somethin
         assert isinstance(refusal, Refusal)
         assert NOTICE in refusal.errors[0].suggestion
         assert "write_file" not in refusal.errors[0].expected
-        assert McpServer(keep)._said() == {"instructions": NOTICE}
+        assert McpServer(keep)._said()["instructions"].endswith(NOTICE)
     wanted = json.loads(run(folder, "accept", "tools.py", "--json").stdout)["hash"]
     assert "accept it as well: toolkeep accept" in run(folder, "accept", "tools.py", "--hash", wanted).stderr
     (folder / ".agent/config.yml").write_text("tools: [tools.py, more.py]\n")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from toolkeep.definitions.found_tool import FoundTool
 from toolkeep.errors import FileUnreadable
 from toolkeep.execution import isolation_check, module_reader
-from toolkeep.execution.module_reader import FoundTool, ModuleReader
+from toolkeep.execution.module_reader import ModuleReader
 from toolkeep.sandbox.errors import SandboxUnavailable
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.kernel_probe import Finding, Findings, probe

@@ -9,7 +9,7 @@ from toolkeep import Keep, open_keep
 from toolkeep.config.code_copy import copy_tools_file
 from toolkeep.config.tools_file import find_tools_file
 from toolkeep.errors import FileUnreadable
-from toolkeep.keep.open import module_reader, tools_file_provider
+from toolkeep.keep.open import tools_file_provider, tools_reader
 from toolkeep.keep.reload_tools_file import ToolsFileReload
 from toolkeep.registry.reload_tools import Reloaded
 from toolkeep.registry.tool_provider import FILES
@@ -34,7 +34,7 @@ class Author:
         self.write("shout")
         file = find_tools_file("tools.py", root)
         copied = copy_tools_file(file, copies)
-        assert not keep.load(own=[tools_file_provider(copied, keep, module_reader(root), name=FILES)]).skipped
+        assert not keep.load(own=[tools_file_provider(copied, keep, tools_reader(root), name=FILES)]).skipped
         self.file = ToolsFileReload(keep, file, copied, copies, root)
 
     def write(self, *names: str, about: str = "Shout.", end: str = "", more: str = "") -> None:

@@ -172,6 +172,7 @@ def _log(keep: Keep) -> list[bytes]:
 def test_anything_but_a_clear_yes_is_none(keep: Keep, said: Any) -> None:
     result = talk(keep, note, said, client_answers=True)
     assert (result["isError"], sent) == (True, [])
+    assert "A person denied" not in result["content"][0]["text"]
 
 
 @pytest.mark.spec("POL-4")

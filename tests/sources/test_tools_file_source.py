@@ -8,8 +8,8 @@ import pytest
 
 from toolkeep import Keep, open_keep
 from toolkeep.config.tools_file import find_tools_file
+from toolkeep.definitions.found_tool import FoundTool
 from toolkeep.errors import Code
-from toolkeep.execution.module_reader import FoundTool
 from toolkeep.registry.tool_provider import FILES
 from toolkeep.sources.tools_file_source import ToolsFileProvider
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from toolkeep.approval.approval_store import Approvals, covering_rule
 from toolkeep.approval.coverage import arguments_of
 from toolkeep.approval.file_diff import difference
-from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing, covered
+from toolkeep.approval.question import BY_CLIENT, Answer, AnswerRefused, Question, Rule, Standing, covered
 from toolkeep.approval.question_text import rule_text
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal, RegisteredTool, Waited, refuse
@@ -439,7 +439,8 @@ def _too_many(call: PermittedCall, question: Question) -> Refusal:
 def _denied(call: PermittedCall, answer: Answer) -> Refusal:
     """The approver's reason goes to the model, cut and escaped: it may quote text of the call."""
     said = shorten(visible_lines(answer.reason).strip().removesuffix("."), MODEL_TEXT_CHARS // 2)
-    message = f"A person denied this call of '{call.tool.name}'" + (f": {said}" if said else "")
+    who = "The client declined" if answer.way == BY_CLIENT else "A person denied"
+    message = f"{who} this call of '{call.tool.name}'" + (f": {said}" if said else "")
     refusal = refuse(
         call.request, Code.APPROVAL_DENIED, message, "Do not try again; find another way, or ask the user."
     )

@@ -5,7 +5,7 @@ agent and grant. An approval for the session, or as a rule, binds each argument 
 """
 
 import json
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -71,6 +71,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def wants_name(self) -> bool:
         """Whether the next approval must be given by typing the tool's name."""
         return self.acts_done + 1 == self.acts == 2
+
+
+BY_CLIENT: Final = "client"
+"""The way of an answer that only an MCP client vouches for: no person may have seen the question."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

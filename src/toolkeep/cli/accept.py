@@ -11,6 +11,7 @@ import msgspec
 
 from toolkeep.cli.acceptance import confirm, difference_lines, finish, text_lines, value_difference
 from toolkeep.cli.options import common, project, say
+from toolkeep.cli.tool_selection import keep_with
 from toolkeep.compat.definition_diff import Change, changes_between
 from toolkeep.config.paths import PROJECT_FILE, home_folder, outer_projects
 from toolkeep.config.project_code import is_of_environment
@@ -77,9 +78,14 @@ def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_
     is_open = not file.counts or (bool(outer) and not state.is_accepted(file.path, file.seal))
     if is_open:
         _accept_file(file, outer, state, given_hash, as_json=as_json)
-        if as_json or given_hash is not None:
+        if as_json:
             return
         settings = read_configuration(root, state)
+        if settings.tools_files:
+            # Reads their definitions, since clients do not wait; warns of tools that are skipped.
+            keep_with(project=root).close()
+        if given_hash is not None:
+            return
     origins = project_origins(settings)
     raw = lock_bytes(root) if origins else None
     proposed = [] if raw is None else _proposed(raw, root, state, origins)

@@ -1,7 +1,9 @@
 """`toolkeep add mcp`: add an MCP server to the configuration as an upstream, after showing the change."""
 
+import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from toolkeep.registry.coerce import Offer
 from toolkeep.sources.definition_files import read_data
 from toolkeep.text.display import counted, visible
 
+_SYSTEM = "/usr/local/bin:/usr/bin:/bin"
+"""Where every shell looks for programs."""
 _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 
 
@@ -85,7 +89,7 @@ def command(
         entry = _known(root, name)
         given: dict[str, str] = {}
     else:
-        entry, given = _described(name, server, capabilities, code, variables, headers)
+        entry, given = _described(root, name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
@@ -122,7 +126,20 @@ def command(
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
 
 
+def _program(word: str, root: Path) -> str:
+    """The program as the configuration names it, so that it is found without this shell's PATH.
+
+    In the project by its path from there, which can be committed; of the system as it was typed.
+    """
+    found = shutil.which(word)
+    if found is None or "/" in word or shutil.which(word, path=_SYSTEM) == found:
+        return word
+    path = Path(os.path.abspath(found))  # noqa: PTH100 -- keeps links: they lead Python to its environment
+    return f"./{path.relative_to(root)}" if path.is_relative_to(root) else str(path)
+
+
 def _described(
+    root: Path,
     name: str,
     server: tuple[str, ...],
     capabilities: tuple[str, ...],
@@ -139,7 +156,7 @@ def _described(
     elif _is_from_file(server):
         entry, given = _read_client_config(Path(server[0]), name)
     else:
-        entry = {"command": list(server)}
+        entry = {"command": [_program(server[0], root), *server[1:]]}
     secrets = dict(entry.pop("secrets", {}))
     for variable in variables:
         key, is_text, text = variable.partition("=")

@@ -66,6 +66,14 @@ def waiting_question(approvals: "SqliteApprovals", given: str) -> Question:
     raise NotAnswered(f"no waiting call has the id {echo_name(given)!r}", hint=_these(waiting))
 
 
+def only_question(approvals: "SqliteApprovals") -> Question:
+    """The pending request, if there is exactly one."""
+    waiting = [standing.question for standing in approvals.waiting()]
+    if len(waiting) == 1:
+        return waiting[0]
+    raise NotAnswered("several calls wait; name one" if waiting else "no call waits", hint=_these(waiting))
+
+
 def take(approvals: "SqliteApprovals", question: Question, answer: Answer) -> Standing:
     """Store an answer; raises if it is not valid."""
     try:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from toolkeep.approval.question import Answer, Question, Reach, Standing
 from toolkeep.approval.question_text import moment, name, render_question
 from toolkeep.cli.approval_prompt import YES, agreed, can_ask, columns, person, show, typed, typed_name
-from toolkeep.cli.approvals import NotAnswered, approvals_of, check, take, waiting_question
+from toolkeep.cli.approvals import NotAnswered, approvals_of, check, only_question, take, waiting_question
 from toolkeep.cli.options import common, is_terminal, print_json, project, say, say_done
 from toolkeep.errors import FileUnreadable
 from toolkeep.host.clock import iso
@@ -26,7 +26,7 @@ _DAY_SECONDS = 86_400  # a unit, no bound
 
 
 @click.command("approve")
-@click.argument("question_id", metavar="ID")
+@click.argument("question_id", metavar="[ID]", required=False)
 @click.option(
     "--session", "for_session", is_flag=True, help="Also approve such calls for the rest of the session."
 )
@@ -50,7 +50,7 @@ _DAY_SECONDS = 86_400  # a unit, no bound
 @project
 @common
 def command(
-    question_id: str,
+    question_id: str | None,
     arguments: tuple[str, ...],
     days: int | None,
     token_file: Path | None,
@@ -62,6 +62,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Show the waiting call with this ID, or whose id starts with it, and ask whether to approve it.
+
+    Without an ID, the only call that waits; if there are several, they are listed.
 
     Needs a terminal, or a token with the scope approve whose agent is not the one that calls. A critical call
     needs a second confirmation.
@@ -77,6 +79,8 @@ def command(
     if token_file is not None:
         if always or arguments:
             raise click.UsageError("--always and --argument need a terminal, where you confirm the rule.")
+        if question_id is None:
+            raise click.UsageError("--token-file needs an ID.")
         standing, answer = _by_token(
             question_id, token_file, "session" if for_session else "once", tool_name, project
         )
@@ -89,7 +93,10 @@ def command(
         )
     reach: Reach = "rule" if always else "session" if for_session else "once"
     with approvals_of(project) as approvals:
-        question = waiting_question(approvals, question_id)
+        if question_id is None:
+            question = only_question(approvals)
+        else:
+            question = waiting_question(approvals, question_id)
         answer = _asked(question, reach, days, chosen(arguments), project)
         for _ in range(question.acts - question.acts_done):
             standing = take(approvals, question, answer)

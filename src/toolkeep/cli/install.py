@@ -9,10 +9,10 @@ import os
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -53,6 +53,10 @@ class McpClient:
     has_one_list: bool = False
     """Whether program and arguments are one list, and variables are called `environment`."""
     is_toml: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Other keys of an entry."""
+    note: str = ""
+    """What the client needs beside the entry."""
 
 
 def _in_project(*parts: str) -> Callable[[Path], Path]:
@@ -88,6 +92,10 @@ CLIENTS = {
         key="mcp_servers",
         folder=".",
         is_toml=True,
+        # Codex begins without a server that is not ready, and declines calls of tools that write by itself:
+        # whether a person must agree is for this keep to decide.
+        more={"required": True, "default_tools_approval_mode": "approve"},
+        note="Codex reads it once you trust the project, and asks for that when it starts here",
     ),
     "cursor": McpClient(title="Cursor", path=_in_project(".cursor", "mcp.json"), folder="${workspaceFolder}"),
     "gemini": McpClient(title="Gemini CLI", path=_in_project(".gemini", "settings.json"), folder="."),
@@ -211,6 +219,7 @@ def command(
         sys.exit(0 if dry_run else 1)
     _write(path, after)
     if not remove:
+        _say_needed(which, root)
         _say_same_user(which)
     if as_json:
         print_json({**shown, "written": True})
@@ -276,7 +285,8 @@ def _entry(
     variables = {"TOOLKEEP_HOME": str(Path(home).absolute())} if home else {}
     if client.has_one_list:
         return {**kind, "command": words, "enabled": True, **({"environment": variables} if home else {})}
-    return {**kind, "command": words[0], "args": words[1:], **({"env": variables} if home else {})}
+    start = {"command": words[0], "args": words[1:], **({"env": variables} if home else {})}
+    return {**kind, **start, **client.more}
 
 
 def _program(client: McpClient, root: Path) -> list[str]:
@@ -334,13 +344,25 @@ def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: di
         raise FileUnreadable(str(path), f"cannot be edited in place; {by_hand}") from error
 
 
+def _say_needed(client: McpClient, root: Path) -> None:
+    from toolkeep.keep.open import open_state, read_proposed
+
+    if client.note:
+        say(f"  {client.note}", err=True)
+    if not read_proposed(root, open_state(root)).tools_files:
+        say("  To serve tools of your own, name their file under `tools:` in .agent/config.yml", err=True)
+
+
+_THREATS: Final = "https://github.com/toolkeep/toolkeep/blob/main/docs/threats.md"
+
+
 def _say_same_user(client: McpClient) -> None:
     """Say what no check can prevent: commands that run as this user have the rights of this user."""
     say(
         f"  If {client.title} also runs commands as your user, its agent can do what you can: approve",
         err=True,
     )
-    say("  calls, make tokens, change the state of the keep. To separate them, see docs/threats.md", err=True)
+    say(f"  calls, make tokens, change the state of the keep. To separate them: {_THREATS}", err=True)
 
 
 def _say_if_taken(before: str, path: Path, client: McpClient, name: str, root: Path) -> None:

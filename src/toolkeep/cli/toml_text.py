@@ -88,5 +88,5 @@ def _key(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """A string, or a list of them: JSON is TOML here, but for the character DEL."""
+    """A boolean, a string, or a list of strings: JSON is TOML here, but for the character DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -14,7 +14,7 @@ from toolkeep.config.project_code import is_path
 from toolkeep.config.tools_file import ToolsFile, find_tools_file
 from toolkeep.errors import NotAccepted
 from toolkeep.keep.keep import Keep
-from toolkeep.keep.open import module_reader, open_state, project_folder, tools_file_provider
+from toolkeep.keep.open import open_state, project_folder, tools_file_provider, tools_reader
 from toolkeep.registry.register import Skipped
 from toolkeep.registry.tool_provider import FILES
 from toolkeep.text.display import visible
@@ -52,9 +52,9 @@ def check_accepted(file: ToolsFile, root: Path) -> None:
 
 def add_tools(keep: Keep, files: Sequence[ToolsFile], project: Path | None) -> Iterator[Skipped]:
     """Register the tools of files; gives those that are skipped, raises if a file cannot be read."""
-    reader = module_reader(project_folder(project))
+    read = tools_reader(project_folder(project))
     for file in files:
-        provider = tools_file_provider(file, keep, reader, name=FILES)
+        provider = tools_file_provider(file, keep, read, name=FILES)
         for skipped in keep.load(own=[provider]).skipped:
             if not skipped.tool:
                 raise skipped.error

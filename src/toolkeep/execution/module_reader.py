@@ -12,8 +12,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
-
+from toolkeep.definitions.found_tool import FoundTool
 from toolkeep.errors import Code, FileUnreadable, Problem
 from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.tool_code import ToolCode, find_code
@@ -47,15 +46,6 @@ _TEXT_CHARS: Final = 500
 
 Variables = tuple[tuple[str, str], ...]
 """Variables of the environment beside the default ones."""
-
-
-class FoundTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as the worker describes it: untrusted."""
-
-    reference: str
-    """Its name in the module."""
-    definition: dict[str, Any] | None = None
-    problems: tuple[Problem, ...] = ()
 
 
 class ModuleReader:

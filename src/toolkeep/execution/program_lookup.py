@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 
 from toolkeep.sandbox.trusted_paths import search_path
+from toolkeep.text.display import visible
 
 
 def find_program(word: str, base: str) -> str:
@@ -18,7 +19,9 @@ def find_program(word: str, base: str) -> str:
     # granted name.
     found = shutil.which(os.path.join(base, path) if "/" in path else path, path=search_path())
     if found is None:
-        raise ValueError("the program that its configuration names is not there, or cannot be executed")
+        where = "" if "/" in path else ", on the PATH of toolkeep"
+        why = "that its configuration names is not there, or cannot be executed"
+        raise ValueError(f"the program {visible(word)!r} {why}{where}")
     return os.path.abspath(found)
 
 

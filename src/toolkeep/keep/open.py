@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.config.settings import EventWebhook
     from toolkeep.config.tools_file import ToolsFile
+    from toolkeep.definitions.found_tool import FoundTool
     from toolkeep.execution.module_reader import ModuleReader
     from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.mcp_client.elicitation import Answerer
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.coerce import Offer
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sources.openapi.provider import OpenApiProvider
+    from toolkeep.sources.tools_file_source import Read
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
@@ -423,13 +425,13 @@ def _config_providers(settings: Settings) -> Sequence[ToolProvider]:
 
 
 def tools_file_provider(
-    file: "ToolsFile", keep: Keep, reader: "ModuleReader", *, name: str, priority: int = 120
+    file: "ToolsFile", keep: Keep, read: "Read", *, name: str, priority: int = 120
 ) -> ToolProvider:
     """The provider of the tools in a Python file, whose definitions a confined worker reads."""
     from toolkeep.sources.tools_file_source import ToolsFileProvider
 
     may_define = keep.allows_definitions
-    return ToolsFileProvider(file, reader.read, name=name, priority=priority, allows_definitions=may_define)
+    return ToolsFileProvider(file, read, name=name, priority=priority, allows_definitions=may_define)
 
 
 def _tools_file_providers(
@@ -442,7 +444,7 @@ def _tools_file_providers(
         return found, failed
     from toolkeep.config.tools_file import find_configured
 
-    reader = module_reader(root)
+    read = tools_reader(root)
     for index, said in enumerate(settings.tools_files):
         try:
             file = find_configured(said)
@@ -450,8 +452,27 @@ def _tools_file_providers(
             failed.append(ProviderFailed(visible(said.name), f"cannot be read: {error.message}"))
             continue
         name, priority = (PROJECT if said.is_project else CONFIG), 120 + index
-        found.append(tools_file_provider(file, keep, reader, name=name, priority=priority))
+        found.append(tools_file_provider(file, keep, read, name=name, priority=priority))
     return found, failed
+
+
+def tools_reader(root: Path) -> "Read":
+    """Reads the definitions of files of tools: as they were read before for the same code, or by a worker."""
+    state = open_state(root)
+    reader = cache(partial(module_reader, root))  # loaded where a worker is needed
+
+    def by_worker(file: "ToolsFile") -> "Sequence[FoundTool]":
+        variables = file.copy.variables if file.copy else ()
+        return reader().read(file.shown, file.place, file.places, variables)
+
+    def read(file: "ToolsFile") -> "Sequence[FoundTool]":
+        if state is None or file.copy is not None:  # a copy exists for this process alone
+            return by_worker(file)
+        from toolkeep.storage.definition_cache import DefinitionCache
+
+        return DefinitionCache(state.folder).read(file, partial(by_worker, file))
+
+    return read
 
 
 def module_reader(root: Path) -> "ModuleReader":

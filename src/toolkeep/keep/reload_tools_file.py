@@ -11,7 +11,7 @@ from toolkeep.config.settings import Run
 from toolkeep.config.tools_file import ToolsFile, find_tools_file
 from toolkeep.errors import FileUnreadable
 from toolkeep.keep.keep import Keep
-from toolkeep.keep.open import module_reader, tools_file_provider
+from toolkeep.keep.open import tools_file_provider, tools_reader
 from toolkeep.registry.reload_tools import Reloaded, Waiting, reload_tools
 from toolkeep.registry.tool_provider import FILES
 from toolkeep.sandbox.import_guard import is_writable
@@ -28,7 +28,7 @@ class ToolsFileReload:
         self._registry, self._registrar = keep._registry, keep._registrar  # noqa: SLF001
         self._file = file
         self._folder = folder
-        self._reader = module_reader(root)
+        self._read = tools_reader(root)
         self._names = {tool.name for tool in keep.tools() if _is_of(tool.runner, copied)}
         self._agreed = file
         """The version whose files a person has agreed to, or no tool could write."""
@@ -88,7 +88,7 @@ class ToolsFileReload:
 
     def _reloaded(self, found: ToolsFile) -> Reloaded:
         copied = copy_tools_file(found, self._folder, sources=self._file.places)
-        provider = tools_file_provider(copied, self._keep, self._reader, name=FILES)
+        provider = tools_file_provider(copied, self._keep, self._read, name=FILES)
         offers = provider.get_tool_definitions()
         objection = self._objection(found)
         done = reload_tools(

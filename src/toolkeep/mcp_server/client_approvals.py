@@ -7,13 +7,10 @@ answer, recorded as the client's word, or None: then a person answers elsewhere.
 import time
 from typing import Any, Final
 
-from toolkeep.approval.question import Answer, Question
+from toolkeep.approval.question import BY_CLIENT, Answer, Question
 from toolkeep.approval.question_text import name, render_question
 from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.mcp_server.client_context import Client, current_client
-
-WAY: Final = "client"
-"""How the audit log marks an approval that only the client vouches for."""
 
 # An MCP client may be the model's own host and answer by itself. Only low-risk calls accept its word; a
 # critical call needs a person that the client cannot imitate.
@@ -57,10 +54,10 @@ async def _asked(client: Client, question: Question) -> Answer | None:
     approver = f"client of {question.agent}"
     # `is True`: any other truthy value in `content` is not an approval.
     if said["action"] == "accept" and content.get("approve") is True:
-        return Answer(verdict="approve", approver=approver, way=WAY)
+        return Answer(verdict="approve", approver=approver, way=BY_CLIENT)
     if said["action"] == "cancel":
         client.person_is_asked(question)
         return None
     reason = content.get("reason")
     words = reason if isinstance(reason, str) else ""
-    return Answer(verdict="deny", approver=approver, way=WAY, reason=words)
+    return Answer(verdict="deny", approver=approver, way=BY_CLIENT, reason=words)

@@ -11,13 +11,13 @@ from typing import Any
 from toolkeep.config.accepted_code import AcceptedCode
 from toolkeep.config.settings import Run
 from toolkeep.config.tools_file import ToolsFile
+from toolkeep.definitions.found_tool import FoundTool
 from toolkeep.errors import DefinitionInvalid, FeatureClosed, FileUnreadable, ToolkeepError
-from toolkeep.execution.module_reader import FoundTool, Variables
 from toolkeep.registry.coerce import Offer
 from toolkeep.text.display import visible
 
-Read = Callable[[str, str, tuple[str, ...], Variables], Sequence[FoundTool]]
-"""Reads a module, given its shown name, what to import, where its code lies and variables of the worker."""
+Read = Callable[[ToolsFile], Sequence[FoundTool]]
+"""Reads the tools of a file or module."""
 
 
 class ToolsFileProvider:
@@ -37,7 +37,7 @@ class ToolsFileProvider:
         file = self._file
         code = file.accepted_code()
         self._check_unchanged(code, "since it was accepted")
-        found = self._read(file.shown, file.place, file.places, file.copy.variables if file.copy else ())
+        found = self._read(file)
         # After reading: calls check the same hashes, so that definitions and code belong together.
         self._check_unchanged(code, "while it was read")
         return [self._offer(one, code) for one in found]

@@ -308,7 +308,9 @@ def test_a_program_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
     (result,) = called(tmp_path, [("a", {})], made=source(argv=["/usr/bin/there-is-none"]))
     assert result.error is not None
     assert result.error.code == "ACODE-TSR-038"
-    assert "the program that its configuration names is not there" in str(result.error)
+    assert "the program '/usr/bin/there-is-none' that its configuration names is not there" in str(
+        result.error
+    )
 
 
 def test_no_program_is_made_of_the_state_of_the_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,98 @@
+"""Definitions of Python files of tools, as a confined worker read them, in the state folder.
+
+Found by the hash of the code and of what else they depend on: interpreter, toolkeep, installed packages and
+data files of the project's packages. No tool sees the folder, so none can plant a definition. What is found
+is as untrusted as what a worker says: the caller checks it in the same way.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from toolkeep import __version__
+from toolkeep.config.tools_file import ToolsFile
+from toolkeep.definitions.found_tool import FoundTool
+from toolkeep.errors import StateUnusable
+from toolkeep.execution.tool_code import find_code
+from toolkeep.limits import CODE_FILES
+from toolkeep.sandbox.trusted_paths import OURS
+from toolkeep.storage.atomic_files import write_whole
+from toolkeep.storage.state_folder import check_private, make_private
+
+_FORMAT: Final = 1
+_KEPT: Final = 64
+"""Files of definitions: a project has a few, and each edit adds one."""
+
+
+class DefinitionCache:
+    """The definitions that were read for one project."""
+
+    def __init__(self, state_folder: Path) -> None:
+        self._folder = state_folder / "definitions"
+
+    def read(self, file: ToolsFile, read: Callable[[], Sequence[FoundTool]]) -> Sequence[FoundTool]:
+        """What was read before for the same code, or what `read` gives; problems are not remembered."""
+        facts = _facts(file)
+        if facts is None:
+            return read()
+        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        path = self._folder / f"{name}.json"
+        known = self._known(path)
+        if known is not None:
+            return known
+        found = read()
+        # Packages that were installed or removed meanwhile: nobody knows which the worker saw.
+        if all(one.definition is not None for one in found) and _facts(file) == facts:
+            self._put(path, found)
+        return found
+
+    def _known(self, path: Path) -> list[FoundTool] | None:
+        try:
+            check_private(self._folder)
+            said = json.loads(path.read_bytes())
+            return [FoundTool(reference=name, definition=definition) for name, definition in said]
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _put(self, path: Path, found: Sequence[FoundTool]) -> None:
+        said = [[one.reference, one.definition] for one in found]
+        with contextlib.suppress(OSError, StateUnusable):  # without it they are read again next time
+            make_private(self._folder)
+            write_whole(path, json.dumps(said).encode(), is_soon_replaced=True)
+            by_age = sorted(self._folder.iterdir(), key=lambda one: one.lstat().st_mtime_ns)
+            for old in by_age[:-_KEPT]:
+                old.unlink(missing_ok=True)
+
+
+def _facts(file: ToolsFile) -> list[Any] | None:
+    """Everything that the definitions depend on; None where that cannot be known.
+
+    Packages of editable installs change without a trace in the folder of installed ones.
+    """
+    try:
+        code = find_code(f"{file.place}:", sys.path, file.places)
+        elsewhere = set(code.packages) - {OURS, *file.places, *map(os.path.realpath, file.places)}
+        data = list(_data(file))
+        if elsewhere or len(data) > CODE_FILES:
+            return None
+        installed = [[folder, Path(folder).stat().st_mtime_ns] for folder in code.site]
+    except (OSError, ValueError):
+        return None
+    program = [__version__, sys.version, sys.prefix, os.path.realpath(sys.executable)]
+    return [_FORMAT, *program, file.seal, file.place, file.places, installed, data]
+
+
+def _data(file: ToolsFile) -> Iterator[list[Any]]:
+    """The files of the project's packages: a module may read one while it is imported."""
+    for place in filter(os.path.isdir, file.places):
+        for folder, folders, names in os.walk(place):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for name in sorted(names):
+                status = (Path(folder) / name).lstat()
+                yield [folder, name, stat.S_IFMT(status.st_mode), status.st_size, status.st_mtime_ns]
