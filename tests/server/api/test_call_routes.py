@@ -291,3 +291,4 @@ def test_an_undocumented_field_is_named(keep: Keep, field: str) -> None:
     assert (response.status, response.code) == (400, "ACODE-TSR-062")
     shown = field.replace("\x1b", "\\u001b")
     assert f"the field '{shown}' is not documented" in response.data["detail"]
+    assert response.data["hint"] == 'put the arguments of the tool below "arguments"'

@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from toolkeep.approval.question_text import name
 from toolkeep.errors import TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.limits import BODY_ARGUMENT_BYTES, KIB
@@ -112,9 +113,9 @@ def _title(record: dict[str, Any]) -> str:
     if record.get("type") != "Approval":
         return kind_text(record.get("type", ""))
     if record.get("way") == "refused":
-        return f"Denied by {record['approver']}" if record.get("approver") else "Nobody approved it"
+        return f"Denied by {name(record['approver'])}" if record.get("approver") else "Nobody approved it"
     earlier = " earlier" if record.get("way") in ("session", "rule") else ""
-    return f"Approved{earlier} by {record.get('approver', '')}"
+    return f"Approved{earlier} by {name(record.get('approver', ''))}"
 
 
 def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
