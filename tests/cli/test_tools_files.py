@@ -185,6 +185,15 @@ def test_changed_code_is_named_to_the_operator_and_agents_are_told_that_somethin
     assert f"{folder}/.agent/config.yml, or a file that it names, changed since you accepted it." in said
 
 
+def test_policy_check_says_that_tools_are_held_back(folder: Path) -> None:
+    (folder / ".agent").mkdir()
+    (folder / ".agent/config.yml").write_text("tools: [tools.py]\npolicies: [p.cedar]\n")
+    about = 'action == Action::"call", resource == Tool::"shout"'
+    (folder / ".agent/p.cedar").write_text(f'@id("a") permit (principal, {about});')
+    result = run(folder, "policy", "check")
+    assert (result.exit_code, "the tools of tools.py are held back" in result.stderr) == (1, True)
+
+
 def test_a_file_under_tools_that_is_gone_or_outside_is_skipped_and_the_rest_stays(folder: Path) -> None:
     (folder / "project" / ".agent").mkdir(parents=True)
     (folder / "project" / ".agent" / "config.yml").write_text("tools: [../tools.py, gone.py]\n")

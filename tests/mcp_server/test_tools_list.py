@@ -51,6 +51,8 @@ def made(**fields: Any) -> Any:
             (False, True, True, True),
         ),
         ({"side_effects": "reads"}, (True, False, True, True)),
+        ({"side_effects": "reads", "capabilities": ["fs.read"]}, (True, False, True, False)),
+        ({"side_effects": "reads", "capabilities": ["fs.read", "net.read"]}, (True, False, True, True)),
         ({"side_effects": "writes", "danger": "medium"}, (False, True, False, True)),
     ],
 )

@@ -28,7 +28,7 @@ from toolkeep.policy.cedar_validation import check_policies
 from toolkeep.policy.impossible_comparisons import comparison_notes
 from toolkeep.policy.policy_set import PoliciesRefused, Policy, PolicyProblem, Uid, tool_ancestors
 from toolkeep.policy.policy_settings import Example, PolicySource
-from toolkeep.text.display import counted
+from toolkeep.text.display import counted, visible
 
 _PLACED = re.compile(r"(?P<source>.+?):(?P<line>\d+):(?P<column>\d+): (?P<message>.*)", re.DOTALL)
 _read = partial(read_ordinary, limit=CONFIG_FILE_BYTES)
@@ -148,13 +148,23 @@ def command(
     if texts.problems:
         report = Report(texts, (), texts.problems, ())
     else:
-        report = inspect(texts, ProjectContext(project, files, is_accepted=True))
+        world = ProjectContext(project, files, is_accepted=True)
+        report = inspect(texts, world)
+        if report.problems:
+            _say_held_back(world)
     if as_json:
         print_json(_data(report))
     else:
         _print(report)
     if report.problems:
         sys.exit(1)
+
+
+def _say_held_back(world: ProjectContext) -> None:
+    """Files of tools that nobody accepted are not read, so their tools are unknown here."""
+    if any(not file.counts for file in world.settings.files):
+        for file in world.settings.tools_files:
+            warn(f"the tools of {visible(file.name)} are held back: the check knows them once you accept")
 
 
 def inspect(texts: PolicyTexts, world: ProjectContext) -> Report:

@@ -19,10 +19,9 @@ from toolkeep.providers.replies import METADATA_KEY, Reply
 from toolkeep.providers.response_reader import inside, missing_field
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
-_OPEN_WORLD: Final = frozenset(
-    (SideEffect.NET_READ, SideEffect.NET_WRITE, SideEffect.READS, SideEffect.WRITES)
-)
-"""An effect class does not exclude the network."""
+_NETWORK: Final = frozenset((SideEffect.NET_READ, SideEffect.NET_WRITE))
+_CLASSES: Final = frozenset((SideEffect.READS, SideEffect.WRITES))
+"""They do not exclude the network; capabilities for files alone do."""
 
 
 def for_mcp(definition: ToolDefinition) -> dict[str, Any]:
@@ -72,8 +71,15 @@ def annotations(definition: ToolDefinition) -> dict[str, Any]:
         "readOnlyHint": not may_write,
         "destructiveHint": may_write and not is_tame,
         "idempotentHint": definition.idempotent or not may_write,
-        "openWorldHint": effects is None or bool(_OPEN_WORLD & set(effects)),
+        "openWorldHint": effects is None or _is_open(definition, set(effects)),
     }
+
+
+def _is_open(definition: ToolDefinition, effects: set[SideEffect]) -> bool:
+    stays_here = definition.capabilities and all(
+        one.kind.startswith("fs.") for one in definition.capabilities
+    )
+    return bool(_NETWORK & effects or (_CLASSES & effects and not stays_here))
 
 
 def result_data(result: ToolResult, definition: ToolDefinition | None, *, is_modern: bool) -> dict[str, Any]:
