@@ -123,8 +123,11 @@ def test_random_numbers_are_drawn_anew_in_each_call_and_hooks_of_a_fork_run(code
     packages = str(Path(np.__file__).parent.parent)
     source = (
         "import os, random\nimport numpy.random as drawn\nhooked = []\n"
+        "drawn.standard_normal()  # makes two, and keeps one\n"
         "os.register_at_fork(after_in_child=lambda: hooked.append(drawn.random()))\n"
-        "def go(): return [random.random(), drawn.random(), hooked[-1], len(hooked)]\n"
+        "def go():\n"
+        "    numbers = random.random(), drawn.standard_normal(), drawn.random(), hooked[-1]\n"
+        "    return [*numbers, len(hooked)]\n"
     )
 
     async def main() -> list[list[float]]:
@@ -140,7 +143,7 @@ def test_random_numbers_are_drawn_anew_in_each_call_and_hooks_of_a_fork_run(code
             return answers
 
     *drawn, hooks = zip(*asyncio.run(main()), strict=True)
-    assert [len(set(numbers)) for numbers in drawn] == [3, 3, 3]
+    assert [len(set(numbers)) for numbers in drawn] == [3, 3, 3, 3]
     # Once when the threads of the import were left behind, and once in the worker.
     assert hooks == (2, 2, 2)
 

@@ -6,10 +6,11 @@ Pids are those of the host's pid namespace. Uses only world-readable files, and 
 import os
 import re
 import time
-from pathlib import Path
 from typing import Final, NamedTuple
 
 _TRIES: Final = 3
+_PID: Final = re.compile(rb"^Pid:\s*([1-9]\d*)$", re.MULTILINE)
+_PEAK: Final = re.compile(rb"^VmHWM:\s*(\d+) kB", re.MULTILINE)
 _NUMBER: Final = re.compile(rb"^(\w+):\s*(\d+) kB", re.MULTILINE)
 
 _TAKEN: Final = (b"RssAnon", b"RssShmem", b"VmPTE", b"VmSwap")
@@ -32,10 +33,9 @@ StoppedThreads = dict[int, tuple[bytes, ...]]
 
 def host_pid(pidfd: int) -> int:
     """Pid of a living process in the host's namespace, from its pidfd."""
-    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
-        name, _, value = line.partition(":")
-        if name == "Pid" and int(value) > 0:
-            return int(value)
+    found = _PID.search(_read(f"/proc/self/fdinfo/{pidfd}"))
+    if found is not None:
+        return int(found[1])
     raise ProcessLookupError("the process has ended, or is not seen from here")
 
 
@@ -59,7 +59,9 @@ def process_use(pidfd: int) -> ProcessUse | None:
         times = _read(f"/proc/{process}/stat").rpartition(b")")[2].split()
         children_s = (int(times[13]) + int(times[14])) / _TICKS
         own_s = time.clock_gettime((~process << 3) | _CPU_CLOCK)
-        return ProcessUse(round((own_s + children_s) * 1000, 3), _numbers(process, "status", (b"VmHWM",)))
+        peak = _PEAK.search(_read(f"/proc/{process}/status"))
+        peak_bytes = None if peak is None else int(peak[1]) * _BYTES
+        return ProcessUse(round((own_s + children_s) * 1000, 3), peak_bytes)
     except (OSError, IndexError, ValueError):
         return None
 

@@ -13,6 +13,8 @@ from . import tracing
 
 NOTHING: Final = "0" * 16
 """An empty set of capabilities or signals in /proc/PID/status."""
+_STATUS_BYTES: Final = 1 << 14
+"""More than it ever has; one read takes half the time of a text file."""
 
 
 class Unsealed(Exception):
@@ -59,9 +61,13 @@ def check(machine: tracing.Machine, pid: int, proc: int) -> None:
 
 def status(pid: int, proc: int) -> dict[str, str]:
     """/proc/PID/status. The kernel escapes line ends in the name of a process."""
-    with _opened(f"{pid}/status", proc) as lines:
-        parts = (line.partition(":") for line in lines)
-        return {name: value.strip() for name, _, value in parts}
+    file = os.open(f"{pid}/status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+    try:
+        # Not `splitlines`: the kernel escapes no other line ends than this one.
+        lines = os.read(file, _STATUS_BYTES).decode().split("\n")
+    finally:
+        os.close(file)
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _place(pid: int, proc: int, name: str) -> tuple[int, int]:
