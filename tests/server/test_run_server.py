@@ -493,9 +493,10 @@ def test_a_server_without_tokens_says_how_to_make_one_and_shows_none(tmp_path: P
         text=True,
     )
     assert server.stderr is not None
-    lines = [server.stderr.readline() for _ in range(3)]
+    lines = [server.stderr.readline() for _ in range(4)]
     server.terminate()
     server.communicate(timeout=30)
     assert "serving at http://127.0.0.1:" in lines[0]
-    assert "toolkeep token make" in lines[2]
+    assert "token link" in lines[1]
+    assert "toolkeep token make" in lines[3]
     assert not any("tk_" in line for line in lines)

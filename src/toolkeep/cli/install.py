@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -353,16 +353,16 @@ def _say_needed(client: McpClient, root: Path) -> None:
         say("  To serve tools of your own, name their file under `tools:` in .agent/config.yml", err=True)
 
 
-_THREATS: Final = "https://github.com/toolkeep/toolkeep/blob/main/docs/threats.md"
-
-
 def _say_same_user(client: McpClient) -> None:
     """Say what no check can prevent: commands that run as this user have the rights of this user."""
     say(
         f"  If {client.title} also runs commands as your user, its agent can do what you can: approve",
         err=True,
     )
-    say(f"  calls, make tokens, change the state of the keep. To separate them: {_THREATS}", err=True)
+    say(
+        "  calls, make tokens, change the state of the keep. The documentation says how to separate", err=True
+    )
+    say("  them: the page on threats, Same user", err=True)
 
 
 def _say_if_taken(before: str, path: Path, client: McpClient, name: str, root: Path) -> None:

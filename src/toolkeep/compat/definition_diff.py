@@ -17,6 +17,7 @@ from toolkeep.compat.schema_walk import Walk
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.version_order import precedence
 from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.validation.dialect import with_listed_properties
 
 _TEXTS: Final = frozenset({"description", "usage_metadata"})
 _WHOM: Final = {
@@ -145,6 +146,8 @@ def schema_changes(
     """Every difference; `closes` for arguments, whose silent objects accept no other properties."""
     if is_equal(bare(before), bare(after)):
         return tuple(reworded(before, after, place))
+    if closes:  # a required property is accepted, be it listed or not
+        before, after = with_listed_properties(before), with_listed_properties(after)
     if any(has_other_references(schema) for schema in (before, after)):
         what = "changed: it has references that are not followed here"
         return (SchemaChange(place, Effect.CHANGED, what, before, after),)

@@ -5,10 +5,10 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from toolkeep.errors import ToolkeepError
 from toolkeep.escape_suite import signs

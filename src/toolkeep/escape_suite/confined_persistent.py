@@ -6,8 +6,9 @@ contains.
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from toolkeep.errors import ToolkeepError
 from toolkeep.escape_suite.attempts.declare import Attempt

@@ -51,9 +51,14 @@ def upgrade(schema: dict[str, Any], dialect: Dialect) -> Schema:
         upgraded = _upgrade_draft_07(schema)
     elif any("dependencies" in part for part in all_schemas(schema)):
         upgraded = _split_dependencies(schema)
-    if isinstance(upgraded, dict) and any(map(_unlisted, all_schemas(upgraded))):
-        return _list_required(upgraded)
-    return upgraded
+    return with_listed_properties(upgraded) if isinstance(upgraded, dict) else upgraded
+
+
+def with_listed_properties(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema whose objects list each property that they require."""
+    if not any(map(_unlisted, all_schemas(schema))):
+        return schema
+    return _list_required(schema)  # type: ignore[return-value]  # an object stays one
 
 
 def _unlisted(schema: dict[str, Any]) -> list[str]:

@@ -221,7 +221,7 @@ async def test_what_goes_wrong_is_told_by_its_code(world: World) -> None:
         (answer(b"ab", kind="text/plain; charset=hex"), {}, Code.OUTPUT_INVALID, "is not text that can be read"),
         (answer(b"+AGE-", kind="text/plain; charset=utf-7"), {}, Code.OUTPUT_INVALID, "is not text"),
         (answer(b"[" * 200_001 + b"]" * 200_001), {}, Code.OUTPUT_TOO_BIG, "is too much"),
-        (answer(zlib.compress(bytes(9999)), "Content-Encoding: deflate"), {}, Code.TOOL_FAILED, "packed its answer"),
+        (answer(zlib.compress(bytes(9999)), "Content-Encoding: deflate"), {}, Code.TOOL_FAILED, "sent a compressed response"),
         (b"", {}, Code.TOOL_FAILED, "broke off, or is not HTTP/1.1; whether what was asked for was done"),
         (b"SSH-2.0-x\r\n\r\n", {}, Code.TOOL_FAILED, "is not HTTP/1.1"),
         (answer()[:-1], {}, Code.TOOL_FAILED, "broke off"),
