@@ -127,7 +127,7 @@ async def _called(scenario: Scenario, project: Path, held: str) -> str:
         keep.declare_agent("ada", capabilities=[held])
         for name, arguments in _calls(scenario, project, keep):
             result = await keep.call(name, arguments, agent="ada")
-            said.append(f"{name}: {result}")
+            said.append(f"{name}: {result.text}")
     return "\n".join(said)
 
 
