@@ -301,15 +301,15 @@ NOT_ASKED = (
 )
 
 NOES: dict[str, tuple[Any, Code, str]] = {
-    "False": (False, Code.APPROVAL_DENIED, "A person denied this call of 'greet'"),
-    "False, later": (lambda _: later(False), Code.APPROVAL_DENIED, "A person denied this call of 'greet'"),
-    "an answer": (says("deny", reason="not today."), Code.APPROVAL_DENIED, "A person denied this call of 'greet': not today"),
+    "False": (False, Code.APPROVAL_DENIED, "A person denied this call to 'greet'"),
+    "False, later": (lambda _: later(False), Code.APPROVAL_DENIED, "A person denied this call to 'greet'"),
+    "an answer": (says("deny", reason="not today."), Code.APPROVAL_DENIED, "A person denied this call to 'greet': not today"),
     "raises": (raises, Code.APPROVAL_NEEDED, NOT_ASKED),
     "raises, later": (raises_later, Code.APPROVAL_NEEDED, NOT_ASKED),
-    "None": (None, Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
-    "None, later": (lambda _: later(None), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
-    "the calling agent": (says(approver="local"), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
-    "a session that there is not": (says(reach="session"), Code.APPROVAL_NEEDED, "This call of 'greet' was not approved in time"),
+    "None": (None, Code.APPROVAL_NEEDED, "This call to 'greet' was not approved in time"),
+    "None, later": (lambda _: later(None), Code.APPROVAL_NEEDED, "This call to 'greet' was not approved in time"),
+    "the calling agent": (says(approver="local"), Code.APPROVAL_NEEDED, "This call to 'greet' was not approved in time"),
+    "a session that there is not": (says(reach="session"), Code.APPROVAL_NEEDED, "This call to 'greet' was not approved in time"),
     "text": ("yes", Code.APPROVAL_NEEDED, NOT_ASKED),
     "a number": (1, Code.APPROVAL_NEEDED, NOT_ASKED),
 }  # fmt: skip
@@ -473,7 +473,7 @@ def test_the_first_of_two_acts_alone_is_no_answer_in_time() -> None:
     desk = Desk(runs.tool, wait_s=60)
     result = asyncio.run(scenario())
     assert (result.code, runs.made) == (Code.APPROVAL_NEEDED, [])
-    assert message(result) == "This call of 'greet' was not approved in time"
+    assert message(result) == "This call to 'greet' was not approved in time"
 
 
 # --- answers from elsewhere --------------------------------------------------------------------------

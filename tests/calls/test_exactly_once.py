@@ -377,7 +377,7 @@ def test_a_call_that_its_caller_gave_up_says_no_call_it_again_under_its_key(
 
     result = asyncio.run(scenario())
     assert (result.code, result.is_repeated) == (Code.CANCELLED, True)
-    hint = "Find out before you call again" if writes else "Call it again, with a new key, if it is needed"
+    hint = "Find out what it did" if writes else "Call it again, with a new key, if it is needed"
     assert hint in result.text
 
 

@@ -130,7 +130,7 @@ def test_the_text_for_a_model_names_all_and_ends_with_the_signature(keep: Keep) 
     check = keep.try_validate_arguments("transfer", BAD_CALLS[-1][0])
     assert isinstance(check, Refusal)
     assert check.text.splitlines() == [
-        "Call of 'transfer' refused: 5 problems.",
+        "Call to 'transfer' refused: 5 problems.",
         "- /account: 'account' must be a string, got integer.",
         "- /amount: 'amount' must be an integer, got string.",
         "- /urgent: 'urgent' must be a boolean, got string.",

@@ -78,8 +78,8 @@ SECOND = """\
 This call is critical and needs a second confirmation.
 Type the name of the tool to approve it; anything else denies it: """
 NO = """\
-✗ Call of 'wipe' refused: 1 problem.
-- A person denied this call of 'wipe'. Do not try again; find another way, or ask the user.
+✗ Call to 'wipe' refused: 1 problem.
+- A person denied this call to 'wipe'. Do not try again; find another way, or ask the user.
 
 Call id: <id>
 """
@@ -122,7 +122,7 @@ def test_a_yes_that_was_typed_before_the_question_does_not_count(shop: Shop) -> 
 
 def test_the_reason_of_a_no_goes_back_to_the_caller(shop: Shop) -> None:
     _, shown = said(shop, "save_note", NOTE, (PROMPT, "n write to b.txt\n"))
-    assert "denied this call of 'save_note': write to b.txt. Do not try again" in shown
+    assert "denied this call to 'save_note': write to b.txt. Do not try again" in shown
 
 
 def test_a_difference_is_coloured_on_the_terminal(shop: Shop) -> None:

@@ -119,7 +119,7 @@ def test_a_call_whose_process_is_told_to_end_has_its_end_on_record(home: Path, t
     output, _ = again.communicate(timeout=60)
     (said,) = json.loads(output)["error"]["errors"]
     assert said["code"] == "ACODE-TSR-040"
-    assert "Find out before you call again" in output
+    assert "Find out what it did" in output
     assert "Call it again" not in output
 
 
@@ -218,11 +218,11 @@ def test_a_call_that_ran_into_a_full_disk_says_that_it_ran_and_one_before_it_tha
     )
     assert done.returncode == 0, done.stderr
     ran = (
-        "Call of 'act' failed.\n- The tool ran, and its outcome could not be recorded (LogUnwritable); "
+        "Call to 'act' failed.\n- The tool ran, and its outcome could not be recorded (LogUnwritable); "
         "the result is withheld. Do not call it again: it would run twice. Tell the operator."
     )
     refused = (
-        "Call of 'act' refused: 1 problem.\n- The call could not be recorded (LogUnwritable); "
+        "Call to 'act' refused: 1 problem.\n- The call could not be recorded (LogUnwritable); "
         "nothing was run. Tell the operator."
     )
     assert json.loads(done.stdout) == {"ACODE-TSR-088": [None, ran], "ACODE-TSR-041": [None, refused]}

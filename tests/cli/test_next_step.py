@@ -20,7 +20,7 @@ def refusal(code: Code, tool: str = "save_note") -> Refusal:
 
 def test_the_operator_is_not_told_to_ask_the_operator() -> None:
     refused = refusal(Code.NOT_PERMITTED)
-    assert operator_text(refused) == "Call of 'save_note' refused: 1 problem.\n- /path: it may not."
+    assert operator_text(refused) == "Call to 'save_note' refused: 1 problem.\n- /path: it may not."
     assert "ask the operator" in refused.text
 
 

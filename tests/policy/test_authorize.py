@@ -207,7 +207,7 @@ def test_reasons(root: Path) -> None:
     )
     unheld = "The policies could not be applied: policies read /amount, which Cedar cannot hold"
     assert reason(judged(judge, THINK, amount=2**63)) == (Code.NOT_PERMITTED, "", unheld)
-    nobody = "No policy permits agent 'local' to make this call of 'as_asked'"
+    nobody = "No policy permits agent 'local' to make this call to 'as_asked'"
     assert reason(judged(authorizer(root, NO), THINK)) == (Code.NOT_PERMITTED, "", nobody)
 
 

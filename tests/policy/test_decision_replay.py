@@ -103,7 +103,7 @@ def test_a_call_that_is_decided_as_before_is_the_same(project: Path) -> None:
 
 def test_a_call_that_would_be_denied_says_why(project: Path) -> None:
     recorded = call(project, {"path": "docs/a.txt", "amount": 11})
-    why = "No policy permits agent 'ada' to make this call of 'work'"
+    why = "No policy permits agent 'ada' to make this call to 'work'"
     difference = Difference(recorded=recorded[0], is_allowed=False, policies=(), why=why)
     assert replayed(project, recorded) == Replayed(same=0, differences=(difference,), unjudged={})
 

@@ -147,7 +147,7 @@ def pay(**more: Any) -> dict[str, Any]:
     return {"account": "DE1", "amount": 5, **more}
 
 
-NOBODY = "No policy permits agent 'local' to make this call of '{}'"
+NOBODY = "No policy permits agent 'local' to make this call to '{}'"
 DEFAULT = "toolkeep.call"
 NO_URL = "The URL must start with one of http://, https://, ws://, wss://"
 

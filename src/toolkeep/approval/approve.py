@@ -163,7 +163,7 @@ class ApprovalGate:
         if standing is None or standing.answer is None or standing.state in ("waiting", "expired"):
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
-            message = f"This call of '{question.tool}' was not approved in time"
+            message = f"This call to '{question.tool}' was not approved in time"
             hint = "Do without it, or tell the user: `toolkeep approvals` lists the calls that wait."
             return replace(refuse(call.request, Code.APPROVAL_NEEDED, message, hint), waited=waited)
         self._tell_decided(question, standing.answer, standing.state)
@@ -440,7 +440,7 @@ def _denied(call: PermittedCall, answer: Answer) -> Refusal:
     """The approver's reason goes to the model, cut and escaped: it may quote text of the call."""
     said = shorten(visible_lines(answer.reason).strip().removesuffix("."), MODEL_TEXT_CHARS // 2)
     who = "The client declined" if answer.way == BY_CLIENT else "A person denied"
-    message = f"{who} this call of '{call.tool.name}'" + (f": {said}" if said else "")
+    message = f"{who} this call to '{call.tool.name}'" + (f": {said}" if said else "")
     refusal = refuse(
         call.request, Code.APPROVAL_DENIED, message, "Do not try again; find another way, or ask the user."
     )

@@ -156,7 +156,11 @@ _POLL_SECONDS: Final = 0.5
 
 @command.command("tail", short_help="Print the newest records, then new ones as they come.")
 @click.option(
-    "--limit", type=click.IntRange(0, 1_000), default=10, show_default=True, help="How many old records."
+    "--limit",
+    type=click.IntRange(0, 1_000),
+    default=10,
+    show_default=True,
+    help="Maximum number of past records to show.",
 )
 @_filters
 @project

@@ -136,7 +136,9 @@ def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
     callback=_readable,
     help="The agent that the client's calls are made as.",
 )
-@click.option("--find-tools", is_flag=True, help="Offer two tools that find and call all others.")
+@click.option(
+    "--find-tools", is_flag=True, help="Offer only two tools: one finds the others, one calls them."
+)
 @click.option("--client-answers", is_flag=True, help="Let the client approve calls of up to medium danger.")
 @click.option(
     "--wait",
@@ -146,7 +148,7 @@ def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
     help="How long a call waits for approval.  [default: as configured, or 50]",
 )
 @click.option("--remove", is_flag=True, help="Remove the entry.")
-@click.option("--dry-run", is_flag=True, help="Show the change, write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the change without writing it.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
 @common

@@ -43,7 +43,7 @@ def _words(words: Sequence[str]) -> click.Choice[str]:
 @click.option("--source", type=_words(get_args(SourceKind)), help="Only tools from this kind of source.")
 @click.option("--state", type=_words([word.value for word in ToolState]), help="Only tools in this state.")
 @click.option("--search", metavar="TEXT", help="Only tools that match these words, best match first.")
-@click.option("--tools", "added", multiple=True, metavar="FILE", help="List the tools of this file too.")
+@click.option("--tools", "added", multiple=True, metavar="FILE", help="Also list the tools of this file.")
 @files
 @project
 @common

@@ -31,7 +31,9 @@ INBOX_WAIT_S = 50.0
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="With --http: the loopback address to listen on."
 )
-@click.option("--find-tools", is_flag=True, help="Offer two tools that find and call all others.")
+@click.option(
+    "--find-tools", is_flag=True, help="Offer only two tools: one finds the others, one calls them."
+)
 @click.option("--client-answers", is_flag=True, help="Let the client approve calls of up to medium danger.")
 @click.option(
     "--wait",

@@ -118,7 +118,10 @@ def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | To
     # The tool may have acted before the crash: it must run at most once.
     message = "The same call was started before and its process died; whether it had an effect is unknown"
     return refuse(
-        call.request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key."
+        call.request,
+        Code.OUTCOME_UNKNOWN,
+        message,
+        "Find out what it did. If it is still needed, call again with a new key.",
     )
 
 
@@ -131,7 +134,10 @@ def _repeated(call: PermittedCall, result: bytes) -> ToolResult | Refusal:
         log.error("a remembered result cannot be read", extra=fields)  # noqa: TRY400 -- its text may hold values
         message = "The same call was made before, and its result cannot be read any more"
         return refuse(
-            call.request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key."
+            call.request,
+            Code.OUTCOME_UNKNOWN,
+            message,
+            "Find out what it did. If it is still needed, call again with a new key.",
         )
 
 

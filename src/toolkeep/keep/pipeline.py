@@ -419,9 +419,9 @@ class Pipeline:
             request = ToolCall(
                 id=named(call_id), tool="", arguments=None, agent=named(agent), began_ns=time.monotonic_ns()
             )
-            message = "No call of this id waits for a result of this agent"
+            message = "This agent has no pending call with this id"
             return refused(
-                request, refuse(request, Code.NOT_PENDING, message, "Submit each pending call once.")
+                request, refuse(request, Code.NOT_PENDING, message, "Submit the result of each call once.")
             )
         state = CallState.going_on(*waiting)
         raw = RawOutput(call=waiting[0], value=value, isolation="client", execute_ms=0.0)
@@ -569,7 +569,12 @@ def _given_up(state: CallState, *, may_have_acted: bool) -> Refusal:
     request = state.request
     if may_have_acted:
         message = "The caller cancelled the call while it ran; whether it had an effect is unknown"
-        return refuse(request, Code.CANCELLED, message, "Find out before you call again, with a new key.")
+        return refuse(
+            request,
+            Code.CANCELLED,
+            message,
+            "Find out what it did. If it is still needed, call again with a new key.",
+        )
     if state.claim is not NO_CLAIM and state.recorded is not None:
         return refuse(
             request,
@@ -582,12 +587,17 @@ def _given_up(state: CallState, *, may_have_acted: bool) -> Refusal:
 
 def _cut_short(request: ToolCall) -> Refusal:
     message = "The keep stopped while the call ran; whether it had an effect is unknown"
-    return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again.")
+    return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out what it did before you call again.")
 
 
 def _left_waiting(request: ToolCall) -> Refusal:
     message = "Too many calls wait for their client's result, and this one gave way: its outcome is unknown"
-    return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key.")
+    return refuse(
+        request,
+        Code.OUTCOME_UNKNOWN,
+        message,
+        "Find out what it did. If it is still needed, call again with a new key.",
+    )
 
 
 def _broken(request: ToolCall) -> Refusal:

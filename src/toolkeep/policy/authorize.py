@@ -538,7 +538,7 @@ def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies, adv
         first = policies.by_id[verdict.policies[0]]
         message = f"Policy '{first.id}' forbids it" + (f": {first.reason}" if first.reason else "")
     else:
-        message = f"No policy permits agent '{request.agent}' to make this call of '{request.tool}'"
+        message = f"No policy permits agent '{request.agent}' to make this call to '{request.tool}'"
     is_lacking = verdict.policies[:1] == (PERMISSIONS_POLICY,) and not verdict.errors
     mend = (advice if is_lacking else "") or _ask(request)
     return refuse(request, Code.NOT_PERMITTED, message, mend)
@@ -592,6 +592,6 @@ def _changed(call: PermittedCall, pointer: str, reason: str) -> Refusal:
         call.request,
         Code.TOUCHED_CHANGED,
         reason,
-        "Tell the user: something is being replaced.",
+        "Tell the user that another program may be replacing it.",
         path=pointer,
     )

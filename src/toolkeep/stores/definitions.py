@@ -109,7 +109,7 @@ class DefinitionStore(Protocol):
 
 def changed_meanwhile(name: str) -> StoreConflict:
     """Conflict: a concurrent change was first."""
-    return StoreConflict(name, "has changed since you read it", hint="read it again, then repeat your change")
+    return StoreConflict(name, "has changed since you read it", hint="reload it, then repeat your change")
 
 
 def refuse_taken(name: str, holder: str) -> NoReturn:

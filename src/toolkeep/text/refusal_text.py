@@ -32,7 +32,7 @@ def refusal_text(
     """One line per violation, then repair and signature; at most `MODEL_TEXT_CHARS` characters."""
     count = counted(len(errors), "problem")
     ended = "failed" if errors[0].code in FAILURES else f"refused: {count}"
-    head = [f"Call of '{echo_name(tool)}' {ended}."]
+    head = [f"Call to '{echo_name(tool)}' {ended}."]
     if is_repeated:
         head.append("This exact call was refused before. Do not repeat it; change the arguments.")
     tail = [shorten(hint, _HINT_CHARS)] if hint else []
