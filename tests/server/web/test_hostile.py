@@ -15,7 +15,7 @@ Read = Callable[..., Reader]
 
 ATTACK = (
     "\"'><img src=x onerror=window.ran=1><script>window.ran=1</script><svg onload=window.ran=1>"
-    "</script></textarea></title><a href=javascript:window.ran=1 hx-get=/ui/tools hx-trigger=load>x</a>{{7*191}}"
+    "</script></textarea></title><a href=javascript:window.ran=1 hx-get=/ui/tools hx-trigger=load>x</a>{{7919*104729}}"
 )
 BIDI = "\u202egnp.exe\u2066"
 HOSTILE: dict[str, Any] = {
@@ -84,7 +84,7 @@ def test_foreign_words_run_nothing_in_any_page(read: Read, world: World) -> None
             == 0
         ), path
         assert page.locator("a[href^='javascript']").count() == 0, path
-        assert "1337" not in page.content(), path
+        assert "829348951" not in page.content(), path
         assert "\u202e" not in page.content(), path
 
     # Words that come back from what a person does.
@@ -115,8 +115,10 @@ def test_foreign_words_run_nothing_in_any_page(read: Read, world: World) -> None
 
 def test_without_the_escape_the_attack_would_be_markup() -> None:
     """What the test above looks for is what unescaped words become."""
-    assert all(mark in ATTACK for mark in ("<img", "<script", "onload=", "href=javascript:", "{{7*191}}"))
-    assert 7 * 191 == 1337
+    assert all(
+        mark in ATTACK for mark in ("<img", "<script", "onload=", "href=javascript:", "{{7919*104729}}")
+    )
+    assert 7919 * 104729 == 829348951
 
 
 @pytest.mark.spec("VAL-6", "POL-4")
