@@ -1,6 +1,7 @@
 """A keep as the toolset of agent frameworks, and their tools in a keep: the real frameworks, scripted models."""
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,8 +81,17 @@ def test_tools_of_other_frameworks_are_registered_as_they_are(report: Any) -> No
 
 
 @pytest.mark.spec("PRV-2")
-def test_langchains_standard_tests_of_tools_pass() -> None:
-    options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-c", "/dev/null", "--import-mode=importlib"]
+def test_langchains_standard_tests_of_tools_pass(tmp_path: Path) -> None:
+    options = [
+        "-q",
+        f"--basetemp={tmp_path / 'nested'}",
+        "-p",
+        "no:cacheprovider",
+        "--noconftest",
+        "-c",
+        "/dev/null",
+        "--import-mode=importlib",
+    ]
     asyncio = ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
     program = ROOT / "tests" / "frameworks" / "programs" / "langchain_standard.py"
     done = run_python("-m", "pytest", *options, *asyncio, "--rootdir", ROOT, program)
