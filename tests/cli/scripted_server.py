@@ -23,7 +23,12 @@ for line in sys.stdin:
 
 
 def tool(name: str, **annotations: bool) -> dict[str, Any]:
-    return {"name": name, "description": "One.", "inputSchema": {"type": "object"}, "annotations": annotations}
+    return {
+        "name": name,
+        "description": "One.",
+        "inputSchema": {"type": "object"},
+        "annotations": annotations,
+    }
 
 
 def write_server(

@@ -54,7 +54,10 @@ def test_a_person_lowers_reading_tools_at_once_and_others_by_name(tmp_path: Path
         person.enter("y\n")
         assert person.end()[0] == 0
     text = (tmp_path / ".agent" / "config.yml").read_text()
-    assert '    danger:\n      "getNote": "low"\n      "list_notes": "low"\n      "delete_note": "high"\n' in text
+    assert (
+        '    danger:\n      "getNote": "low"\n      "list_notes": "low"\n      "delete_note": "high"\n'
+        in text
+    )
     assert "write_note" not in text
 
 

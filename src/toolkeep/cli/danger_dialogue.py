@@ -17,17 +17,17 @@ from toolkeep.errors import ImportRefused, NotAccepted
 from toolkeep.registry.coerce import Offer
 from toolkeep.text.display import counted, echo_name
 
-_READS: Final = frozenset(
-    "count describe diff fetch find get head history info inspect list log lookup preview read search show "
-    "stat status summarize tail tree view".split()
-)
-_WRITES: Final = frozenset(
-    "add append apply approve archive assign cancel checkout clear click clone close commit copy create delete "
-    "deploy destroy disable drop edit enable exec execute fill grant import insert install invite kill make merge "
-    "migrate modify move mutate navigate open overwrite patch post press publish purge push put release remove "
-    "rename replace reply reset restart restore revert revoke run save schedule send set start stop submit sync "
-    "trigger truncate type uninstall unlink update upload upsert write".split()
-)
+_READS: Final = """
+    count describe diff fetch find get head history info inspect list log lookup preview read search show
+    stat status summarize tail tree view
+"""
+_WRITES: Final = """
+    add append apply approve archive assign cancel checkout clear click clone close commit copy create delete
+    deploy destroy disable drop edit enable exec execute fill grant import insert install invite kill make
+    merge migrate modify move mutate navigate open overwrite patch post press publish purge push put release
+    remove rename replace reply reset restart restore revert revoke run save schedule send set start stop
+    submit sync trigger truncate type uninstall unlink update upload upsert write
+"""
 """A name with one of these is no reading one, whatever else it holds: get_or_create, read_and_delete."""
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _LEVELS: Final = ", ".join(level.value for level in Danger)
@@ -53,7 +53,8 @@ def _reads(name: str, tool: Mapping[str, Any]) -> bool:
     if not isinstance(claims, Mapping) or claims.get("readOnlyHint") is not True:
         return False
     words = {word.lower() for word in _WORD.findall(name)}
-    return claims.get("destructiveHint") is not True and bool(words & _READS) and not words & _WRITES
+    is_named_so = not words.isdisjoint(_READS.split()) and words.isdisjoint(_WRITES.split())
+    return is_named_so and claims.get("destructiveHint") is not True
 
 
 def read_dangers(told: Iterable[str], offers: Iterable[Offer]) -> dict[str, str]:
@@ -68,7 +69,9 @@ def ask_dangers(offers: Sequence[Offer], reading: set[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     say("", "Calls to these tools ask you first, as long as their danger is medium or more.", err=True)
     forget_typed()
-    if reading and is_agreed(f"Set {counted(len(reading), 'reading tool')} to low, so that calls do not ask?"):
+    if reading and is_agreed(
+        f"Set {counted(len(reading), 'reading tool')} to low, so that calls do not ask?"
+    ):
         found |= dict.fromkeys(sorted(reading), Danger.LOW.value)
     while answer := _typed("Change another one? TOOL=LEVEL, or Enter to go on: "):
         try:
@@ -97,7 +100,9 @@ def _read_danger(told: str, names: Mapping[str, str]) -> tuple[str, str]:
     original = names.get(name.strip())
     if original is None:
         raise ImportRefused(
-            f"'{echo_name(told)}'", "does not name one of its tools", hint="write TOOL=LEVEL, such as search=low"
+            f"'{echo_name(told)}'",
+            "does not name one of its tools",
+            hint="write TOOL=LEVEL, such as search=low",
         )
     try:
         return original, Danger.read(level).value
