@@ -232,6 +232,7 @@ class _Zygote:
             has_proc=self._plan["has_proc"],
             connects=plan["connects"],
             is_persistent=plan["stays"],
+            observer=plan["observer"],
         )
 
     def _template_plan(self, plan: dict[str, Any], run: list[str]) -> worker.Prepared:
