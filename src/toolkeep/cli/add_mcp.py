@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import click
 from toolkeep.cli.approval_prompt import can_ask
 from toolkeep.cli.config_edit import Addition, check_agreed, check_name, propose, write_addition
 from toolkeep.cli.danger_dialogue import ask_dangers, original_of, read_dangers, reading_tools
+from toolkeep.cli.observe import ask_for_grant
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.upstream_access import access_for, add_oauth, keep_sign_in, list_server_tools
 from toolkeep.definitions.tool import ToolDefinition
@@ -59,6 +61,7 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option(
     "--danger", "dangers", multiple=True, metavar="TOOL=LEVEL", help="Danger of one of its tools; repeatable."
 )
+@click.option("--observe", is_flag=True, help="Run it in a throw-away sandbox first, and propose a grant.")
 @click.option("--refresh", is_flag=True, help="List the tools of an added server again.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
@@ -77,6 +80,7 @@ def command(
     dangers: tuple[str, ...],
     *,
     sign_in: bool,
+    observe: bool,
     refresh: bool,
     yes: bool,
     project: Path | None,
@@ -100,6 +104,10 @@ def command(
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
+        if observe:
+            options = {"--capability": capabilities, "--code": code, "--env": variables, "--danger": dangers}
+            words = _command_words(name, server, options, protocol, project)
+            ask_for_grant(root, name, entry, words, is_asked=not yes, as_json=as_json)
     access = access_for(root, name, entry, given, is_signed_in=sign_in)
     listing = list_server_tools(root, name, entry, given, access)
     wishes = ImportOptions(
@@ -137,6 +145,20 @@ def command(
     say("  To use them, accept the configuration: toolkeep accept")
     if needed := " and ".join(map(str, capabilities_of(entry))):
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
+
+
+def _command_words(
+    name: str,
+    server: tuple[str, ...],
+    options: Mapping[str, tuple[str, ...]],
+    protocol: str | None,
+    project: Path | None,
+) -> list[str]:
+    """The words of this command, without --observe."""
+    given = [word for option, values in options.items() for value in values for word in (option, value)]
+    given += ["--protocol", protocol] if protocol else []
+    given += ["--project", str(project)] if project else []
+    return ["toolkeep", "add", "mcp", name, *given, "--", *server]
 
 
 def _program(word: str, root: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolkeep.cli.options import say
 from toolkeep.cli.progress import progress
-from toolkeep.config.settings import SecretSource
+from toolkeep.config.settings import SecretSource, Settings
 from toolkeep.errors import ImportRefused, SignInFailed
 from toolkeep.keep.open import open_state, read_configuration, sign_ins_of, trusted_files
 from toolkeep.mcp_client.http_session import Access
@@ -114,15 +114,20 @@ def keep_sign_in(root: Path, name: str, access: Access | None) -> None:
         sign_in_store(root).put(name, access.kept)
 
 
-def list_server_tools(
-    root: Path, name: str, entry: dict[str, Any], given: Mapping[str, str], access: Access | None
-) -> PinnedTools:
-    """List the tools of a server; `given` are secrets for this listing. The caller must have consent."""
+def trusted_paths_of(root: Path) -> tuple[Settings, TrustedPaths]:
+    """The configuration of a project, and what no server may write or see."""
     state = open_state(root)
     settings = read_configuration(root, state)
     files = resolved(trusted_files(settings))
     hidden = str(protected_folder(state.folder)) if state else ""
-    trusted = TrustedPaths(hidden, files=lambda: [files])
+    return settings, TrustedPaths(hidden, files=lambda: [files])
+
+
+def list_server_tools(
+    root: Path, name: str, entry: dict[str, Any], given: Mapping[str, str], access: Access | None
+) -> PinnedTools:
+    """List the tools of a server; `given` are secrets for this listing. The caller must have consent."""
+    settings, trusted = trusted_paths_of(root)
     secrets = secrets_of(entry)
 
     def secret(wanted: str) -> str:

@@ -124,7 +124,7 @@ class ZygotePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Folders that are shown as a copy of their names: empty files in memory, which are gone with the
     zygote."""
     unlisted: tuple[str, ...] = ()
-    """Paths in them whose names are not shown either."""
+    """Paths whose names, and the names inside, are not shown in them."""
 
     def __post_init__(self) -> None:
         if self.level is Isolation.NONE:

@@ -35,7 +35,10 @@ _NAME_BYTES: Final = 1024
 """A longer name is left out: as JSON it would not fit into a message."""
 _NAMES: Final = 4000
 """Names that are told; a program that names more is said to do so."""
-_ADDRESS: Final = {socket.AF_INET: (socket.AF_INET, 4, 8), socket.AF_INET6: (socket.AF_INET6, 8, 24)}
+_ADDRESS: Final[dict[int, tuple[socket.AddressFamily, int, int]]] = {
+    socket.AF_INET: (socket.AF_INET, 4, 8),
+    socket.AF_INET6: (socket.AF_INET6, 8, 24),
+}
 
 
 class Observer:
@@ -87,9 +90,7 @@ class Observer:
         self._seen.add(one)
         send({"named": list(one) if len(self._seen) <= _NAMES else ["more", ""]})
 
-    def _named(
-        self, process: int, where: tuple[Any, ...], arguments: list[int]
-    ) -> Iterator[tuple[str, str]]:
+    def _named(self, process: int, where: tuple[Any, ...], arguments: list[int]) -> Iterator[tuple[str, str]]:
         what, folder_at, name_at, flags_at = where
         if what == "connect":
             if address := _address(_read(process, arguments[name_at], min(arguments[2], 110))):

@@ -44,7 +44,7 @@ def run_until_exit(
             env={**os.environ, **order["environment"]},
             # Own session: the program must not signal the worker's process group.
             start_new_session=True,
-            preexec_fn=observer and observer.before_exec,  # noqa: PLW1509 -- the thread holds no lock it needs
+            preexec_fn=None if observer is None else observer.before_exec,  # noqa: PLW1509 -- the thread holds no lock it needs
         )
     except subprocess.SubprocessError:
         # before_exec() failed: nothing of the program has run.

@@ -319,7 +319,7 @@ def _granted_pieces(plan: dict[str, Any], ordinary_id: int | None) -> Iterator[_
 def _stand_in(folder: str, unlisted: frozenset[str]) -> _Piece:
     """The names below a folder, breadth first: what lies deep in a large folder is left out."""
     found: list[tuple[str, bool]] = []
-    waiting = collections.deque([folder])
+    waiting = collections.deque([] if folder in unlisted else [folder])
     while waiting and len(found) < _STAND_IN_NAMES:
         with contextlib.suppress(OSError), os.scandir(waiting.popleft()) as entries:
             for entry in itertools.islice(entries, _STAND_IN_NAMES - len(found)):
