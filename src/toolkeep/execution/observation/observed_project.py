@@ -22,6 +22,7 @@ _CREDENTIALS: Final = """
     .thunderbird id_rsa id_dsa id_ecdsa id_ed25519 keyrings Keychains
 """
 """Names of files and folders in which programs keep credentials, wherever they lie."""
+_CREDENTIAL_NAMES: Final = frozenset(_CREDENTIALS.split())
 _CREDENTIAL_FILE: Final = re.compile(
     r"\.env(\..+)?|.+\.(pem|key|p12|pfx|kdbx|keystore|jks)|credentials(\.\w+)?"
 )
@@ -47,6 +48,8 @@ class ObservedProject(msgspec.Struct, frozen=True, kw_only=True):
     """The keep's state; empty if there is none."""
     code: tuple[str, ...]
     """What the server consists of."""
+    system: tuple[str, ...]
+    """What every server sees beside it."""
     asked: tuple[str, ...]
     """Paths that the person wrote themselves, in the command or in a grant."""
     held: tuple[Capability, ...]
@@ -70,6 +73,7 @@ class ObservedProject(msgspec.Struct, frozen=True, kw_only=True):
             home=os.path.realpath(os.path.expanduser("~")),
             state=os.path.realpath(state) if state else "",
             code=tuple(code),
+            system=(*SYSTEM, *interpreter_paths()),
             asked=tuple(path for path in asked if path != "/"),
             held=tuple(held),
             programs=tuple(programs),
@@ -85,14 +89,15 @@ class ObservedProject(msgspec.Struct, frozen=True, kw_only=True):
     def unlisted(self) -> frozenset[str]:
         """Paths whose names are not shown in a stand-in."""
         folders = {self.home, self.root, *self.asked}
-        hidden = (*_CREDENTIALS.split(), *_OF_PROGRAMS, _OURS)
+        hidden = (*_CREDENTIAL_NAMES, *_OF_PROGRAMS, _OURS)
         names = {f"{folder}/{name}" for folder in folders for name in hidden}
         return frozenset({*names, *({self.state} if self.state else ())})
 
     def may_be_tried(self, program: str) -> bool:
-        """Whether an observed server may start a program: one of the system, or its own."""
+        """Whether an observed server may start another program: one of the system, or its own."""
         real = os.path.realpath(program)
-        return is_program(real) and (is_in(real, SYSTEM) or is_in(real, self.code))
+        is_known = is_in(real, SYSTEM) or is_in(real, self.code)
+        return is_known and is_program(real) and not is_in(real, self.programs)
 
     def folders_outside(self, named: Iterable[tuple[str, str]], most: int) -> set[str]:
         """Folders that it wanted and that are nobody's to offer; an empty one lets it go on."""
@@ -115,7 +120,7 @@ class ObservedProject(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_untold(self, path: str) -> bool:
         """Whether a path is none of the person's: every program looks there, or it is shown anyway."""
-        return self.is_shown(path) or is_in(path, _UNTOLD)
+        return self.is_shown(path) or (is_in(path, _UNTOLD) and not is_within(path, self.home))
 
     def is_above_code(self, path: str) -> bool:
         """Whether a runtime looks at a folder on its way to the code."""
@@ -134,7 +139,7 @@ class ObservedProject(msgspec.Struct, frozen=True, kw_only=True):
             if self.state and is_within(one, self.state):
                 return "is the state of toolkeep"
             parts = one.split("/")
-            is_named_so = not set(_CREDENTIALS.split()).isdisjoint(parts)
+            is_named_so = not _CREDENTIAL_NAMES.isdisjoint(parts)
             if is_named_so or _CREDENTIAL_FILE.fullmatch(parts[-1]) or self._is_of_programs(one):
                 return HOLDS
             if _OURS in parts:
@@ -165,7 +170,7 @@ class ObservedProject(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_shown(self, path: str) -> bool:
         """Whether every server sees a path: the system and its own code."""
-        return is_in(path, (*SYSTEM, *interpreter_paths(), *self.code))
+        return is_in(path, self.code) or is_in(path, self.system)
 
 
 def is_in(path: str, folders: Iterable[str]) -> bool:
