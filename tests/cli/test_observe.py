@@ -1,3 +1,4 @@
+import errno
 import json
 import sys
 from pathlib import Path
@@ -92,15 +93,27 @@ def test_an_observed_server_gets_no_secret_no_content_and_no_network(
             socket.create_connection(("127.0.0.1", 1), timeout=1)
         except OSError as error:
             seen["net"] = error.errno
+        try:
+            seen["unix"] = bool(socket.socket(socket.AF_UNIX))
+        except OSError as error:  # by the filter of system calls
+            seen["unix"] = error.errno
+        try:
+            with open(f"{{base}}/data/large", "wb") as file:
+                for _ in range(80):
+                    file.write(bytes(1 << 20))
+        except OSError as error:
+            seen["full"] = error.errno
         sys.exit(json.dumps(seen))
         """,
     )
     (project / ".agent").mkdir()
     (project / ".agent" / "config.yml").write_text("{}\n")
-    found = observed(project, "--env", "NOTES_TOKEN", "--capability", "fs.write:./data")
+    found = observed(project, "--env", "NOTES_TOKEN", "--capability", f"fs.write:{tmp_path}/outside")
     seen = json.loads(found["last_words"].splitlines()[-1])
     assert (seen.pop("token"), seen.pop("text")) == ("toolkeep-dummy-secret", "")
-    assert set(seen.values()) <= {2, 13, 111}
+    assert (seen.pop("unix"), seen.pop("full")) == (errno.EAFNOSUPPORT, errno.ENOSPC)
+    assert seen.pop(str(tmp_path / "outside")) == errno.ENOENT
+    assert set(seen.values()) <= {errno.ENOENT, errno.EACCES, errno.ECONNREFUSED}
     assert found["tools"] is None
 
 
@@ -113,12 +126,16 @@ def test_a_flood_of_names_stays_a_short_proposal_that_is_safe_to_print(tmp_path:
     write_server(
         project,
         f"""
+        try:
+            os.open("/" + "\\x02" * 3500, os.O_RDONLY)
+        except OSError:
+            pass
         for number in range(4500):
             try:
                 os.open(f"/srv/{{number}}/" + "x" * (number % 1200), os.O_WRONLY)
             except OSError:
                 pass
-        for name in ("/data/esc\\x1b[2Jape\\nfs.read:~", "/keys/id_rsa", "/\\x01" + "\\x02" * 1000):
+        for name in ("/data/esc\\x1b[2Jape\\nfs.read:~", "/keys/id_rsa"):
             try:
                 open(base + name)
             except OSError:
