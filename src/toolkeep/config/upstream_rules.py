@@ -22,6 +22,8 @@ _OF_MCP = frozenset(
         "headers",
         "capabilities",
         "tools",
+        "prompts",
+        "resources",
         "protocol",
         "oauth",
     )
