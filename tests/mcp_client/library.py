@@ -18,7 +18,7 @@ PROMPT: dict[str, Any] = {
     ],
 }
 RESOURCES: list[dict[str, Any]] = [
-    {"uri": "docs://readme", "name": "readme", "title": "Read\x1b[31m me", "mimeType": "text/plain"},
+    {"uri": "docs://readme", "name": "readme", "title": "Read me", "mimeType": "text/plain"},
     {"uri": "file:///etc/passwd", "name": "users", "description": "Every user."},
     {"uri": "docs://logo", "name": "logo", "mimeType": "image/png"},
     {"uri": "docs://long", "name": "long"},
@@ -34,6 +34,7 @@ HOSTILE = [
     {"uri": "docs://twice", "name": "other"},
     {"uri": "docs://order", "name": "order", "description": HIDDEN},
     {"uri": "docs://title", "name": HIDDEN},
+    {"uri": "docs://escape", "name": "escape", "title": "Read\x1b[31m me"},
     {"uri": f"docs://{'x' * 3_000}", "name": "giant"},
     {"uri": 7, "name": "number"},
 ]
@@ -63,7 +64,7 @@ def page(entries: list[dict[str, Any]], key: str, cursor: str) -> dict[str, Any]
 def read(uri: str) -> dict[str, Any]:
     if uri == "docs://logo":
         return {"uri": uri, "mimeType": "image/png", "blob": "iVBORw0K", "_meta": {"secret": 1}}
-    words = "x" * 2_000_000 if uri == "docs://long" else f"the text of {uri}"
+    words = "x" * 11_000_000 if uri == "docs://long" else f"the text of {uri}"
     return {"uri": uri, "mimeType": "text/plain", "text": words}
 
 
@@ -108,9 +109,10 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" in asked:
-        found = answer(asked["method"], asked.get("params", {}))
-        error = {"error": {"code": -32002, "message": "Not there"}}
-        say({"id": asked["id"], **({"result": found} if found is not None else error)})
+if __name__ == "__main__":
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "id" in asked:
+            found = answer(asked["method"], asked.get("params", {}))
+            error = {"error": {"code": -32002, "message": "Not there"}}
+            say({"id": asked["id"], **({"result": found} if found is not None else error)})

@@ -12,8 +12,8 @@ from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.persistent.confinement import confinement_for_grants, worker_recipe
 from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.execution.redact import Secret
-from toolkeep.mcp_client.http_session import Access
 from toolkeep.limits import DEFINITION_FILE_BYTES
+from toolkeep.mcp_client.http_session import Access
 from toolkeep.mcp_client.item_import import matching
 from toolkeep.mcp_client.oauth.credentials import InteractiveSignIn
 from toolkeep.mcp_client.pinned_tools import ListName, PinnedTools

@@ -159,7 +159,7 @@ class McpRunner:
             # A copy, so that nothing downstream can change the checked arguments.
             arguments = json.loads(json.dumps(call.checked.arguments))
             active_call = ActiveCall(call.request.id, slot.pause)
-            method, params = _request(target, arguments)
+            method, params = _request(call, arguments)
             return await session.client.call(method, params, active_call, known.on_progress)
 
     async def _wanted(
@@ -238,16 +238,15 @@ class McpRunner:
         return StoredCredentials(target["upstream"], target["url"], self._sign_ins)
 
 
-def _request(target: Mapping[str, Any], arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _request(call: RecordedCall, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The method and parameters of a call."""
-    match target.get("list", "tools"):
-        case "prompts":
-            return "prompts/get", {"name": target["tool"], "arguments": arguments}
-        case "resources" | "templates":
-            if has_dot_segments(arguments["uri"]):
-                raise ValueError("its URI has the path segment . or ..")
-            return "resources/read", {"uri": arguments["uri"]}
-    return "tools/call", {"name": target["tool"], "arguments": arguments}
+    kind, name = call.tool.definition.kind, call.tool.runner.target["tool"]
+    if kind is CallKind.RESOURCE:
+        if has_dot_segments(arguments["uri"]):
+            raise _not_run(call, Code.CONSTRAINT, "its URI has a path segment that is . or ..")
+        return "resources/read", {"uri": arguments["uri"]}
+    method = "prompts/get" if kind is CallKind.PROMPT else "tools/call"
+    return method, {"name": name, "arguments": arguments}
 
 
 def _value(call: RecordedCall, said: dict[str, Any]) -> Any:
