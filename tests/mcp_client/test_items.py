@@ -19,10 +19,11 @@ from tests.mcp_server.talk import Lines, lines
 from toolkeep import ToolDefinition
 from toolkeep.approval.question import Answer, Question
 from toolkeep.cli.main import cli
+from toolkeep.definitions.vocabulary import Danger
 from toolkeep.limits import CallLimits
 from toolkeep.mcp_client.item_import import ITEMS, import_items
 from toolkeep.mcp_client.pinned_tools import PinnedTools
-from toolkeep.mcp_client.tool_import import ImportOptions
+from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.sandbox.launch import interpreter
 
@@ -234,6 +235,16 @@ def test_hostile_names_uris_and_texts_are_refused_or_wait() -> None:
     found = imported(prompts=(*prompts, hidden))
     assert [why.startswith("refused") for why in found.values()] == [True, True, True, False]
     assert all(found.values())
+
+
+def test_the_danger_of_prompts_is_that_of_a_persons_pattern_and_of_no_tool() -> None:
+    dangers = {"prompt:*": Danger.SAFE, "resource:docs://r*": Danger.LOW}
+    wishes = ImportOptions(name="docs", prompts=("*",), resources=("*",), dangers=dangers)
+    tool = {"name": "prompt:*", "inputSchema": {"type": "object"}}
+    listed = PinnedTools(server={}, tools=(tool,), prompts=(PROMPT,), resources=tuple(RESOURCES[:2]))
+    offers = [*import_listing(listed, wishes), *import_items(listed, wishes)]
+    found = [one.tool.danger for one in offers if isinstance(one.tool, ToolDefinition)]
+    assert found == [Danger.MEDIUM, Danger.SAFE, Danger.LOW, Danger.MEDIUM]
 
 
 def test_the_number_of_imports_is_bounded_and_names_stay_apart() -> None:

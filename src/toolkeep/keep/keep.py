@@ -103,7 +103,7 @@ class CallKeywords(TypedDict, total=False):
     data: "Mapping[str, Any] | None"
     on_progress: "Progress | None"
     on_output: "Output | None"
-    kind: CallKind | str
+    kind: str
 
 
 class AnswerKeywords(TypedDict, total=False):
@@ -529,7 +529,7 @@ class Keep(ToolCatalog):
         data: Mapping[str, Any] | None = None,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
-        kind: CallKind | str = CallKind.TOOL,
+        kind: str = CallKind.TOOL,
     ) -> ToolResult:
         """Call a tool. What goes wrong is in the result, never raised.
 
@@ -667,7 +667,7 @@ class Keep(ToolCatalog):
         enabled: bool | None = None,
         category: Category | str | None = None,
         capability: str | None = None,
-        kind: CallKind | str = CallKind.TOOL,
+        kind: str = CallKind.TOOL,
         agent: str | None = None,
     ) -> "list[RegisteredTool]":
         """Every tool, or those that match, by category, then by name; with an agent, those it may see.
@@ -678,7 +678,7 @@ class Keep(ToolCatalog):
         sees = None if agent is None else self._sees(agent)
         return found if sees is None else list(filter(sees, found))
 
-    def offered_tools(self, *, agent: str, kind: CallKind | str = CallKind.TOOL) -> "list[RegisteredTool]":
+    def offered_tools(self, *, agent: str, kind: str = CallKind.TOOL) -> "list[RegisteredTool]":
         """The enabled tools that an agent may see and could call with some arguments.
 
         Left out is what it lacks a capability or permission for, and what a policy forbids it whatever the

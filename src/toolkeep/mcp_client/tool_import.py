@@ -14,8 +14,8 @@ from toolkeep.config.settings import Run
 from toolkeep.definitions.argument_roles import with_roles
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.imported import import_definition
-from toolkeep.definitions.tool_names import choose_names
-from toolkeep.definitions.vocabulary import Category, Danger, Role
+from toolkeep.definitions.tool_names import choose_names, kind_of
+from toolkeep.definitions.vocabulary import CallKind, Category, Danger, Role
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS, KIB
@@ -88,11 +88,13 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions
     except (DefinitionError, ValueError) as error:
         return refused_offer(name, in_words(error))
     raised = imported.definition.danger or Danger.MEDIUM
+    # A tool that is called like a pattern for prompts must not have the danger that a person gave to those.
+    dangers = wishes.dangers if kind_of(original) is CallKind.TOOL else {}
     # Category, capabilities and danger are ours; nothing of the server's own claims survives here.
     definition = described_so.replace(
         category=Category.EXTERNAL_API,
         capabilities=wishes.capabilities,
-        danger=wishes.dangers.get(original, raised),
+        danger=dangers.get(original, raised),
         # Hashed: callers can read a definition, and must not learn where the program lies.
         metadata={"server": canonical_hash(dict(wishes.identity))},
     )

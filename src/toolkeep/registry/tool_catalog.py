@@ -237,15 +237,15 @@ class ToolCatalog:
         enabled: bool | None = None,
         category: Category | str | None = None,
         capability: str | None = None,
-        kind: CallKind | str = CallKind.TOOL,
+        kind: str = CallKind.TOOL,
     ) -> list[RegisteredTool]:
         """Every tool, or those that match, by category, then by name; of each the newest enabled version.
 
         `kind` is `prompt` or `resource` for what upstream MCP servers pass on beside their tools.
         """
         wanted = None if category is None else Category.read(category)
-        kind = CallKind.read(kind)
-        return self._registry.all(enabled=enabled, category=wanted, capability=capability, kind=kind)
+        of_kind = CallKind.read(kind)
+        return self._registry.all(enabled=enabled, category=wanted, capability=capability, kind=of_kind)
 
     def registered_names(self) -> list[str]:
         """Every name and alias, also of prompts and resources: what no other one can have."""
