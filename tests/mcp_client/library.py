@@ -25,7 +25,7 @@ RESOURCES: list[dict[str, Any]] = [
     {"uri": "docs://gone", "name": "gone"},
 ]
 TEMPLATES = [{"uriTemplate": "docs://pages/{name}{?lang}", "name": "pages"}]
-HOSTILE = [
+HOSTILE: list[dict[str, Any]] = [
     {"uri": "docs://a\x07b", "name": "bell"},
     {"uri": "docs://a b", "name": "blank"},
     {"uri": "no scheme", "name": "none"},

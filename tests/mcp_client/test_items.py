@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests.config.projects import accept
-from tests.mcp_client.library import HOSTILE, HOSTILE_TEMPLATES, PROMPT, RESOURCES
+from tests.mcp_client.library import HOSTILE, HOSTILE_TEMPLATES, PROMPT, RESOURCES, TEMPLATES
 from tests.mcp_client.servers import add, listing, opened
 from tests.mcp_server.environments import python_of
-from tests.mcp_server.talk import Lines, lines
-from toolkeep import ToolDefinition
+from tests.mcp_server.talk import Lines, lines, until
+from toolkeep import ToolDefinition, open_keep
 from toolkeep.approval.question import Answer, Question
 from toolkeep.cli.main import cli
 from toolkeep.definitions.vocabulary import Danger
@@ -24,6 +24,7 @@ from toolkeep.limits import CallLimits
 from toolkeep.mcp_client.item_import import ITEMS, import_items
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
+from toolkeep.mcp_server import upstream_items
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.sandbox.launch import interpreter
 
@@ -142,7 +143,7 @@ async def offered(client: Lines) -> tuple[Any, ...]:
 
 def test_nothing_is_passed_on_without_the_grants_of_upstream_and_agent(tmp_path: Path) -> None:
     """Neither listed nor read, nor is an agent told that there is any."""
-    nothing = (set(), -1, -1, -32601, -32601)
+    nothing: tuple[Any, ...] = (set(), -1, -1, -32601, -32601)
     add_library(tmp_path, "--code", str(HERE))
     assert "prompts" not in listing(tmp_path, "docs")
     assert served(tmp_path, offered, *GRANTED, shakes=False) == nothing
@@ -245,6 +246,49 @@ def test_the_danger_of_prompts_is_that_of_a_persons_pattern_and_of_no_tool() -> 
     offers = [*import_listing(listed, wishes), *import_items(listed, wishes)]
     found = [one.tool.danger for one in offers if isinstance(one.tool, ToolDefinition)]
     assert found == [Danger.MEDIUM, Danger.SAFE, Danger.LOW, Danger.MEDIUM]
+
+
+class Library:
+    """A provider of what a server lists."""
+
+    name, priority, origin, lists_whole_set = "upstream:docs", 200, "mcp:docs", True
+
+    def get_tool_definitions(self) -> Any:
+        wishes = ImportOptions(name="docs", prompts=("*",), resources=("*",))
+        lists = {"prompts": (PROMPT,), "resources": tuple(RESOURCES), "templates": tuple(TEMPLATES)}
+        return import_items(PinnedTools(server={}, tools=(), **lists), wishes)
+
+
+def test_lists_have_pages_and_only_agents_that_may_use_one_are_told_of_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upstream_items, "MCP_PAGE", 2)
+
+    async def main() -> tuple[list[str], list[str], list[list[str]]]:
+        with open_keep() as keep:
+            keep.load(Library())
+            keep.declare_agent("ada", capabilities=GRANTED)
+            keep.declare_agent("eve")
+            async with lines(McpServer(keep, agent="ada")) as ada, lines(McpServer(keep, agent="eve")) as eve:
+                await ada.handshake()
+                await eve.handshake()
+                await ada.ask("prompts/list")
+                pages, cursor = [], None
+                while cursor is not None or not pages:
+                    page = await ada.ask("resources/list", {"cursor": cursor} if cursor else {})
+                    pages.append([one["name"] for one in page["result"]["resources"]])
+                    cursor = page["result"].get("nextCursor")
+                keep.disable("prompt:review")
+                keep.disable("resource:docs_readme")
+                keep.disable("agent_hello_world")
+                await until(lambda: len(eve.heard) >= 1 and len(ada.heard) >= 3)
+                return *(sorted(one["method"] for one in client.heard) for client in (ada, eve)), pages
+
+    ada, eve, pages = asyncio.run(main())
+    changed = "notifications/{}/list_changed".format
+    assert ada == [changed("prompts"), changed("resources"), changed("tools")]
+    assert eve == [changed("tools")]
+    assert pages == [["gone", "logo"], ["long", "readme"], ["users"]]
 
 
 def test_the_number_of_imports_is_bounded_and_names_stay_apart() -> None:

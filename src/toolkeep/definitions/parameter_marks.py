@@ -27,8 +27,6 @@ TOUCH_FORMS: dict[str, TouchForm] = {
     "db.read": TouchForm.DATABASE,
     "db.write": TouchForm.DATABASE,
     "process.spawn": TouchForm.ARGV,
-    "mcp.prompts": TouchForm.UPSTREAM,
-    "mcp.resources": TouchForm.UPSTREAM,
 }
 """The form in which a parameter of each capability kind names its target by default."""
 

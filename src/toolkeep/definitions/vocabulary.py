@@ -254,4 +254,3 @@ class TouchForm(Enum):
     HOST = "host"
     ARGV = "argv"
     DATABASE = "database"
-    UPSTREAM = "upstream"

@@ -18,11 +18,12 @@ from toolkeep.definitions.tool_names import choose_names, with_kind
 from toolkeep.definitions.vocabulary import CallKind, Category, Danger
 from toolkeep.errors import DefinitionError
 from toolkeep.json_values.canonical import canonical_hash
-from toolkeep.limits import DESCRIPTION_CHARS, MCP_URI_CHARS
+from toolkeep.limits import DESCRIPTION_CHARS
 from toolkeep.mcp_client.pinned_tools import Entry, ListName, PinnedTools, described, fingerprint, identity
 from toolkeep.mcp_client.tool_import import TOOL_BYTES, ImportOptions, in_words, refused_offer
 from toolkeep.mcp_protocol.jsonrpc import encode
 from toolkeep.mcp_protocol.resource_uris import (
+    OWN_URI_CHARS,
     has_dot_segments,
     template_pattern,
     wrong_with_template,
@@ -167,7 +168,7 @@ def _template_schema(entry: Entry) -> dict[str, Any]:
     if wrong := wrong_with_template(template):
         raise _Unusable(wrong)
     pattern = template_pattern(str(template))
-    return _uri_schema(entry, str(template), {"pattern": pattern, "maxLength": MCP_URI_CHARS})
+    return _uri_schema(entry, str(template), {"pattern": pattern, "maxLength": OWN_URI_CHARS})
 
 
 def _uri_schema(entry: Entry, uri: str, rule: dict[str, Any]) -> dict[str, Any]:

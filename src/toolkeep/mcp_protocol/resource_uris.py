@@ -12,6 +12,8 @@ from urllib.parse import unquote
 from toolkeep.limits import MCP_URI_CHARS
 
 SCHEME: Final = "toolkeep"
+OWN_URI_CHARS: Final = MCP_URI_CHARS - 64
+"""Maximum length of a URI of an upstream: with its name, it must not exceed the one of clients."""
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
 """RFC 3986: ASCII without blanks, control characters, quotes, backslashes and brackets."""
@@ -43,8 +45,8 @@ def wrong_with_uri(uri: object) -> str:
     """Why a URI is not accepted; empty if it is."""
     if not isinstance(uri, str) or not uri:
         return "has no URI"
-    if len(uri) > MCP_URI_CHARS:
-        return f"has a URI of more than {MCP_URI_CHARS} characters"
+    if len(uri) > OWN_URI_CHARS:
+        return f"has a URI of more than {OWN_URI_CHARS} characters"
     if _URI.fullmatch(uri) is None:
         return "has a URI with characters that RFC 3986 does not allow, or without a scheme"
     return ""

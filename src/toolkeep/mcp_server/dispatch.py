@@ -107,7 +107,9 @@ class McpServer:
         self.features = Features()
         self._items = UpstreamItems(keep)
         self._given = SeenLists(keep)
-        self.hub = Subscriptions(self._given.outdated)
+        self._own_lists: set[Kind] = set()
+        """Lists that the host changed itself; they are the same for every client."""
+        self.hub = Subscriptions(self._concerned)
         self.calling = ToolCallHandler(keep, finds_tools=find_tools, page_url=page_url)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
@@ -130,17 +132,21 @@ class McpServer:
     def add_resource(self, resource: Resource) -> None:
         """Register a resource."""
         self.features.resources[resource.uri] = resource
-        self.hub.changed("resources")
+        self._own_list_changed("resources")
 
     def add_prompt(self, prompt: Prompt) -> None:
         """Register a prompt."""
         self.features.prompts[prompt.name] = prompt
-        self.hub.changed("prompts")
+        self._own_list_changed("prompts")
 
     def remove_prompt(self, name: str) -> None:
         """Unregister a prompt."""
         self.features.prompts.pop(name, None)
-        self.hub.changed("prompts")
+        self._own_list_changed("prompts")
+
+    def _own_list_changed(self, kind: Kind) -> None:
+        self._own_lists.add(kind)
+        self.hub.changed(kind)
 
     def resource_updated(self, uri: str) -> None:
         """Notify the subscribers of a resource."""
@@ -386,6 +392,12 @@ class McpServer:
     def _unwatch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         connection.watched.discard(_uri(params))
         return {}
+
+    def _concerned(self, kind: Kind, agents: set[str]) -> set[str]:
+        """Agents to tell of a changed list; the others must not learn of what they were never given."""
+        if kind == "tools":
+            return self._given.outdated(agents)
+        return agents if kind in self._own_lists else self._items.concerned(kind, agents)
 
     def _hear(self, event: Event) -> None:
         """Notify clients of events that change a list; end the notices of an approval."""

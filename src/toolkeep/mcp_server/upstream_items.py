@@ -47,6 +47,13 @@ class UpstreamItems:
 
     def __init__(self, keep: Keep) -> None:
         self._keep = keep
+        self._given: set[tuple[str, str]] = set()
+        """Lists and agents that were given one."""
+
+    def concerned(self, of: str, agents: set[str]) -> set[str]:
+        """The agents that were given a list of `prompts` or `resources`, or have one now."""
+        kind = CallKind.PROMPT if of == "prompts" else CallKind.RESOURCE
+        return {agent for agent in agents if (of, agent) in self._given or self.has_any(kind, agent)}
 
     def has_any(self, kind: CallKind, agent: str) -> bool:
         """Whether an agent could use any."""
@@ -55,6 +62,7 @@ class UpstreamItems:
     def prompts(self, agent: str, cursor: object, hidden: Iterable[str]) -> tuple[list[dict[str, Any]], str]:
         """A page of `prompts/list`, without names of the host's own prompts, and the next cursor."""
         own = set(hidden)
+        self._given.add(("prompts", agent))
         found = [tool for tool in self._offered(CallKind.PROMPT, agent) if prompt_name(tool) not in own]
         shown, following = _page(found, cursor)
         return [_prompt_data(tool) for tool in shown], following
@@ -63,6 +71,7 @@ class UpstreamItems:
         self, agent: str, cursor: object, *, are_templates: bool
     ) -> tuple[list[dict[str, Any]], str]:
         """A page of `resources/list` or `resources/templates/list`, and the next cursor."""
+        self._given.add(("resources", agent))
         found = [t for t in self._offered(CallKind.RESOURCE, agent) if _is_template(t) is are_templates]
         shown, following = _page(found, cursor)
         return [_resource_data(tool) for tool in shown], following
