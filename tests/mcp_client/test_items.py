@@ -22,8 +22,10 @@ from toolkeep.cli.main import cli
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.limits import CallLimits
 from toolkeep.mcp_client.item_import import ITEMS, import_items
+from toolkeep.mcp_client.item_results import prompt_value, resource_value
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
+from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.mcp_server import upstream_items
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.sandbox.launch import interpreter
@@ -117,8 +119,9 @@ def test_prompts_and_resources_are_listed_read_and_recorded(tmp_path: Path) -> N
         missing = ("docs://pages/a/b", "docs://new", "file:///etc/shadow")
         assert [await read(client, uri) for uri in missing] == [-32002] * 3
         assert [await read(client, f"docs://pages/{dots}") for dots in ("..", "%2E%2e")] == [-32602] * 2
-        # The server fails, or its answer is larger than the output limit.
-        assert [await read(client, uri) for uri in ("docs://gone", "docs://long")] == [-32603] * 2
+        assert await read(client, "docs://gone") == -32603
+        long = await client.ask("resources/read", {"uri": "toolkeep:docs/docs://long"})
+        assert "bytes, which is too much" in long["error"]["message"]
         # A tool by another name: nobody is offered one.
         names = [tool["name"] for tool in (await client.ask("tools/list"))["result"]["tools"]]
         assert not any(":" in name for name in names)
@@ -212,9 +215,9 @@ def test_what_changed_at_the_server_or_in_the_list_waits_for_acceptance(tmp_path
         assert keep.get("resource:docs_new").is_enabled
 
 
-def imported(*, taken: tuple[str, ...] = (), **lists: Any) -> dict[str, str]:
+def imported(*, taken: tuple[str, ...] = (), pattern: str = "*", **lists: Any) -> dict[str, str]:
     """Names, and why one waits or is refused."""
-    wishes = ImportOptions(name="docs", prompts=("*",), resources=("*",))
+    wishes = ImportOptions(name="docs", prompts=(pattern,), resources=(pattern,))
     found = import_items(PinnedTools(server={}, tools=(), **lists), wishes, taken)
     return {
         one.name: one.suspicion if isinstance(one.tool, ToolDefinition) else f"refused: {one.tool}"
@@ -246,6 +249,28 @@ def test_the_danger_of_prompts_is_that_of_a_persons_pattern_and_of_no_tool() -> 
     offers = [*import_listing(listed, wishes), *import_items(listed, wishes)]
     found = [one.tool.danger for one in offers if isinstance(one.tool, ToolDefinition)]
     assert found == [Danger.MEDIUM, Danger.SAFE, Danger.LOW, Danger.MEDIUM]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"contents": {}},
+        {"contents": ["x"]},
+        {"contents": [{"uri": "docs://a"}]},
+        {"contents": [{"uri": "docs://a", "blob": "not base64"}]},
+        {"contents": [{"uri": "docs://a b", "text": "x"}]},
+        {"contents": [], "resultType": "input_required"},
+        {"messages": {}},
+        {"messages": [{"role": "system", "content": {"type": "text", "text": "x"}}]},
+        {"messages": [{"role": "user", "content": {"type": "text", "text": 7}}]},
+        {"messages": [{"role": "user", "content": {"type": "tool_use"}}]},
+        {"messages": [{"role": "user", "content": {"type": "resource", "resource": {"text": "x"}}}]},
+        {"messages": [{"role": "user", "content": {"type": "image", "data": "?", "mimeType": "image/png"}}]},
+    ],
+)
+def test_an_answer_that_is_not_of_the_protocol_is_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(UpstreamFailed):
+        prompt_value(said, "docs") if "messages" in said else resource_value(said, "docs://a", "docs")
 
 
 class Library:
@@ -297,6 +322,8 @@ def test_the_number_of_imports_is_bounded_and_names_stay_apart() -> None:
     refused = [why for why in found.values() if why]
     assert (len(found), len(refused)) == (ITEMS + 1, 1)
     assert "10000 match, at most 1000 are passed on" in refused[0]
+    some = imported(prompts=(PROMPT,), resources=tuple(RESOURCES), pattern="docs://lo*")
+    assert list(some) == ["resource:docs_logo", "resource:docs_long"]
     both = imported(
         prompts=(PROMPT,), resources=tuple(RESOURCES[:1]), taken=("review", "prompt:Review", "docs_readme")
     )
