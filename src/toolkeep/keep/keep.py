@@ -26,6 +26,7 @@ from toolkeep.calls import (
     RegisteredTool,
     ToolResult,
 )
+from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.vocabulary import CallKind, Category, Tier
 from toolkeep.errors import ArgumentsRefused, NotRecorded, ToolkeepError
 from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
@@ -667,12 +668,12 @@ class Keep(ToolCatalog):
         enabled: bool | None = None,
         category: Category | str | None = None,
         capability: str | None = None,
-        kind: str = CallKind.TOOL,
+        kind: str | None = CallKind.TOOL,
         agent: str | None = None,
     ) -> "list[RegisteredTool]":
         """Every tool, or those that match, by category, then by name; with an agent, those it may see.
 
-        `kind` is `prompt` or `resource` for what upstream MCP servers pass on beside their tools.
+        `kind` is `prompt` or `resource` for what upstream MCP servers pass on; None for all.
         """
         found = super().tools(enabled=enabled, category=category, capability=capability, kind=kind)
         sees = None if agent is None else self._sees(agent)
@@ -794,7 +795,15 @@ class Keep(ToolCatalog):
         registered = snapshot.answering.get(name) if sees is None else None
         if registered is None:
             suggest = partial(self._suggest, agent)
-            found = resolve_name(name, snapshot, self._bus, suggest, correlation_id=correlation_id, sees=sees)
+            found = resolve_name(
+                name,
+                snapshot,
+                self._bus,
+                suggest,
+                correlation_id=correlation_id,
+                sees=sees,
+                kind=kind_of(name),  # nothing is run, so the name alone says what is meant
+            )
             if isinstance(found, Refusal):
                 return found
             registered = found

@@ -261,13 +261,14 @@ class ToolRegistry:
         enabled: bool | None = None,
         category: Category | None = None,
         capability: str | None = None,
-        kind: CallKind = CallKind.TOOL,
+        kind: CallKind | None = CallKind.TOOL,
     ) -> list[RegisteredTool]:
         """Tools by category, then by name: all, or those that match the filters.
 
-        `capability` is a kind, `fs.read`, or a kind with its scope, `fs.read:./docs`.
+        `capability` is a kind, `fs.read`, or a kind with its scope, `fs.read:./docs`. Without `kind`, prompts
+        and resources are there too.
         """
-        found = self.snapshot.of_kind(kind)
+        found = self.snapshot.all() if kind is None else self.snapshot.of_kind(kind)
         if enabled is None and category is None and capability is None:
             return list(found)
         return [

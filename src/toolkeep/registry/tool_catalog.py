@@ -237,20 +237,20 @@ class ToolCatalog:
         enabled: bool | None = None,
         category: Category | str | None = None,
         capability: str | None = None,
-        kind: str = CallKind.TOOL,
+        kind: str | None = CallKind.TOOL,
     ) -> list[RegisteredTool]:
         """Every tool, or those that match, by category, then by name; of each the newest enabled version.
 
-        `kind` is `prompt` or `resource` for what upstream MCP servers pass on beside their tools.
+        `kind` is `prompt` or `resource` for what upstream MCP servers pass on; None for all.
         """
         wanted = None if category is None else Category.read(category)
-        of_kind = CallKind.read(kind)
+        of_kind = None if kind is None else CallKind.read(kind)
         return self._registry.all(enabled=enabled, category=wanted, capability=capability, kind=of_kind)
 
     def registered_names(self) -> list[str]:
         """Every name and alias, also of prompts and resources: what no other one can have."""
         return [
-            name for tool in self._registry.snapshot.all() for name in (tool.name, *tool.definition.aliases)
+            name for tool in self._registry.all(kind=None) for name in (tool.name, *tool.definition.aliases)
         ]
 
     def search(self, text: str, *, limit: int = 5) -> list[RegisteredTool]:
