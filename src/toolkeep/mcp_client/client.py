@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 PAGES: Final = 200
+"""Maximum number of pages of one list; each takes a request."""
 ENTRIES: Final[dict[ListName, int]] = {
     "tools": 2_000,
     "prompts": 2_000,
