@@ -172,9 +172,11 @@ def test_data_that_the_command_names_is_written_and_a_denied_file_is_named_to_th
         tmp_path, [("echo", {"text": str(path)}) for path in (shop, code, denied)], grant
     )
     assert (written.value, shop.read_bytes()[-1:]) == ("written", b"!")
+    # What a person accepted is the code, which is the same.
+    assert call_all(tmp_path, [("echo", {"text": str(shop)})], grant)[0].value == "written"
     assert "Read-only file system" in kept.text
-    assert hidden.refusal is not None
-    found = hidden.refusal.diagnosis
+    assert hidden.error is not None
+    found = hidden.error.diagnosis
     assert found is not None
     assert (found.denied, found.subject) == (Denied.FILE, str(denied))
 

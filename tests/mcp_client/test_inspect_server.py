@@ -37,11 +37,12 @@ def test_the_time_to_start_can_be_set_and_says_what_was_waited_for(tmp_path: Pat
 
 
 def test_a_denied_file_is_said_to_be_denied_and_its_grant_is_named(tmp_path: Path) -> None:
-    notes = tmp_path / "notes.txt"
-    said = refused(tmp_path, *server("needs", str(tmp_path), "notes.txt"))
+    notes = tmp_path / "docs" / "notes.txt"
+    notes.parent.mkdir()
+    said = refused(tmp_path, *server("needs", str(notes.parent), notes.name))
     assert "it was denied" not in said
     notes.write_text("")
-    said = refused(tmp_path, *server("needs", str(tmp_path), "notes.txt"))
+    said = refused(tmp_path, *server("needs", str(notes.parent), notes.name))
     assert f"it ended with status 1; it was denied the file {notes}" in said
     assert "No such file or directory" in said
     assert f"--capability fs.read:{notes}" in said

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
@@ -195,7 +196,7 @@ def tell(request: dict[str, Any], words: str) -> None:
 def touch(request: dict[str, Any], words: str) -> None:
     """Append to the file that the call names, and say in words of its own why that fails."""
     try:
-        with open(words, "ab") as file:
+        with Path(words).open("ab") as file:
             file.write(b"!")
     except OSError as error:
         answer(request, {**text(str(error)), "isError": True})
@@ -242,7 +243,7 @@ def call(request: dict[str, Any]) -> None:
 if MODE == "banner":
     write('[info] Serving at stdio\n\n{"level": 30}\n')
 elif MODE == "needs":
-    open(os.path.join(*sys.argv[2:])).close()
+    Path(*sys.argv[2:]).read_bytes()
 elif MODE == "spawns":
     subprocess.run([sys.argv[2]], check=True)
 

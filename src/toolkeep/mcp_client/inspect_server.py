@@ -4,7 +4,7 @@ The server is started with exactly the proposed grant, and stopped at once.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -71,15 +71,10 @@ async def inspect_mcp_server(
         said = f"; it wrote:\n{visible_lines(failed.last_words)}" if failed.last_words else ""
         denied = denials(failed.last_words, contacts)
         told = "".join(f"; it was denied the {one.kind} {visible(one.subject)}" for one in denied[:_DENIALS])
-        hint = _URL_HINT if "url" in entry else _file_hint(entry, base) or _PROGRAM_HINT
-        if failed.is_slow:
-            hint = f"give it longer: --start-timeout SECONDS; {hint}"
-        if wanted := list(dict.fromkeys(one.capability for one in denied if one.capability)):
-            hint = "grant it what it needs: " + " ".join(
-                f"--capability {shlex.quote(visible(one))}" for one in wanted[:_DENIALS]
-            )
         raise ImportRefused(
-            shown, f"cannot be used as a server: {failed.reason}{told}{said}", hint=hint
+            shown,
+            f"cannot be used as a server: {failed.reason}{told}{said}",
+            hint=_URL_HINT if "url" in entry else _file_hint(entry, base) or _grant_hint(failed, denied),
         ) from failed
     except ValueError as error:
         raise ImportRefused(shown, str(error), hint=_file_hint(entry, base) or _MISSING_HINT) from error
@@ -97,6 +92,15 @@ _URL_HINT: Final = (
     "name a private server by its address and port, such as http://127.0.0.1:8080/mcp"
 )
 _MISSING_HINT: Final = "name a program that is there, or an address that begins with https://"
+
+
+def _grant_hint(failed: UpstreamFailed, denied: Iterable[Denial]) -> str:
+    """What to grant a program that failed."""
+    wanted = list(dict.fromkeys(one.capability for one in denied if one.capability))[:_DENIALS]
+    if wanted:
+        words = (f"--capability {shlex.quote(visible(one))}" for one in wanted)
+        return f"grant it what it needs: {' '.join(words)}"
+    return f"give it longer: --start-timeout SECONDS; or {_PROGRAM_HINT}" if failed.is_slow else _PROGRAM_HINT
 
 
 def _file_hint(entry: Mapping[str, Any], base: str) -> str:

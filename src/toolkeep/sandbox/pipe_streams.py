@@ -114,7 +114,7 @@ class TailReader:
             self._timer = self._loop.call_later(self._pause_s, self._go_on)
 
     def _read(self) -> bytes:
-        """Read what is there; nothing at the end, and once closed: the descriptor may be another's by then."""
+        """Read what is there; nothing at the end, nor once closed: the descriptor may be another's then."""
         try:
             more = b"" if self._is_closed else os.read(self._descriptor, _CHUNK_BYTES)
         except OSError:

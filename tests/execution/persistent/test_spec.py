@@ -28,15 +28,16 @@ def program(tmp_path: Path) -> str:
     [
         ("shop.db", DATABASE, True),
         ("shop.db", b"", True),
-        ("cells.parquet", b"PAR1\0", True),
+        ("shop", bytes(8) + b"DUCK", True),
         ("memory.jsonl", b"{}\n", True),
         ("plugin.py", b"", False),
         ("plugin.py", DATABASE, False),
         ("plugin", b"print(1)\n", False),
         ("plugin", b"", False),
         ("settings.json", b"{}\n", False),
-        ("app", b"PK\3\4\0", False),
-        ("library", b"\x7fELF\0", False),
+        ("rows.csv", b"#!/bin/sh\n", False),
+        ("model.pkl", b"\x80\4\0", False),
+        ("prompt.md", b"Be nice.", False),
     ],
 )
 def test_what_could_be_run_is_code(
@@ -50,11 +51,13 @@ def test_what_could_be_run_is_code(
     assert str(path) in spec.shown("/")
 
 
-def test_what_stands_behind_an_interpreter_is_code_whatever_it_holds(tmp_path: Path) -> None:
-    (tmp_path / "cells").write_bytes(b"\0\1\2")
-    spec = ProcessSpec(argv=(sys.executable, str(tmp_path / "cells")))
-    assert spec.data("/") == ()
-    assert ProcessSpec(argv=(sys.executable, "-m", "x", str(tmp_path / "cells"))).data("/") != ()
+def test_what_stands_right_behind_the_program_is_code_unless_it_is_a_database(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("print(1)")
+    assert ProcessSpec(argv=(sys.executable, str(rows))).data("/") == ()
+    assert ProcessSpec(argv=(sys.executable, "-m", "x", str(rows))).data("/") == (str(rows),)
+    rows.write_bytes(DATABASE)
+    assert ProcessSpec(argv=(sys.executable, str(rows))).data("/") == (str(rows),)
 
 
 def confined(spec: ProcessSpec, *granted: Path) -> Confinement:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.execution.program_lookup import absolute, find_program, installed_with
+from toolkeep.execution.program_lookup import absolute, find_program, installed_with, is_data
 from toolkeep.limits import DEFAULT_PROCESS_IDLE_SECONDS, PROCESS_IDLE_SECONDS
 from toolkeep.sandbox.persistent_process import Program
 from toolkeep.text.display import echo_name
@@ -23,23 +23,6 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
 _OURS: Final = re.compile(r"LD_.*|(https?|HTTPS?)_(proxy|PROXY)|GCONV_PATH|GLIBC_TUNABLES")
 """Variables that decide what is loaded (LD_PRELOAD and the like), and the egress proxy."""
-
-_LOOKED_BYTES: Final = 4096
-"""Bytes of a file that show whether it is text: a null byte is in the header of every database."""
-_SQLITE: Final = b"SQLite format 3\0"
-_CODE_MAGIC: Final = (b"#!", b"\x7fELF", b"PK", b"\0asm", b"\xca\xfe\xba\xbe", b"MZ", b"\x1bLua")
-"""Scripts, binaries, zip archives (Java, Python), WASM, Java classes, .NET and Lua."""
-_CODE_SUFFIXES: Final = frozenset(
-    """
-    .py .pyc .pyz .pyw .js .mjs .cjs .jsx .ts .mts .cts .tsx .node .wasm .so .jar .class .rb .pl .php .lua
-    .luac .sh .bash .zsh .fish .ps1 .exe .dll .r .jl .ex .exs .erl .beam .clj .groovy .kts .scala .go .rs
-    """.split()
-)
-"""Also of files that are empty, or written by a compiler in a format of its own."""
-_DATABASES: Final = frozenset((".db", ".db3", ".sqlite", ".sqlite3", ".duckdb"))
-"""Of files that may be empty: a database that is not filled yet."""
-_TEXT_DATA: Final = frozenset((".csv", ".tsv", ".jsonl", ".ndjson", ".log", ".txt", ".md"))
-"""Text that no interpreter takes for a script, nor a program for its settings."""
 
 
 class IdlePolicy(StrEnum):
@@ -87,11 +70,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def shown(self, base: str) -> tuple[str, ...]:
         """Real paths of everything that it consists of; ValueError names what is missing."""
-        program = find_program(self.argv[0], base)
-        found = dict.fromkeys(installed_with(program))
-        for path in self._files(base):
-            if not self._is_data(path, base, program):
-                found.update(dict.fromkeys(installed_with(path)))
+        found = dict.fromkeys(path for word in self.code_words(base) for path in installed_with(word))
         for name in self.code:
             path = os.path.realpath(absolute(name, base))
             if not os.path.lexists(path):
@@ -99,57 +78,19 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
             found[path] = None
         return tuple(found)
 
-    def data(self, base: str) -> tuple[str, ...]:
-        """Real paths of the data files that its arguments name: readable, and writable where granted."""
-        program = find_program(self.argv[0], base)
-        return tuple(
-            os.path.realpath(path) for path in self._files(base) if self._is_data(path, base, program)
-        )
-
     def code_words(self, base: str) -> tuple[str, ...]:
         """Its program and the arguments that name code, as absolute paths, symlinks kept."""
-        program = find_program(self.argv[0], base)
-        return (program, *(path for path in self._files(base) if not self._is_data(path, base, program)))
+        files = self._files(base)
+        return (find_program(self.argv[0], base), *(path for at, path in files if not is_data(path, at)))
 
-    def _files(self, base: str) -> list[str]:
+    def data(self, base: str) -> tuple[str, ...]:
+        """Real paths of the data that its arguments name: readable, and writable where granted."""
+        return tuple(os.path.realpath(path) for at, path in self._files(base) if is_data(path, at))
+
+    def _files(self, base: str) -> list[tuple[int, str]]:
         # Only files: a folder is what a program works on, and must be granted.
-        words = (absolute(word, base) for word in self.argv[1:])
-        return [path for path in words if path.startswith("/") and os.path.isfile(path)]
-
-    def _is_data(self, path: str, base: str, program: str) -> bool:
-        """Whether an argument names data, such as a database, and nothing that could be run.
-
-        Code must be known: a program that may write its own code would be another one at its next start,
-        for whichever agent starts it. So a file counts as code in doubt. Settings count as code too, since
-        many name programs.
-        """
-        real = os.path.realpath(path)
-        if os.access(real, os.X_OK) or _has_suffix(path, _CODE_SUFFIXES) or _has_suffix(real, _CODE_SUFFIXES):
-            return False
-        beginning = _beginning(real)
-        if not beginning:
-            return _has_suffix(path, _DATABASES)
-        if beginning.startswith(_SQLITE):
-            return True
-        is_interpreter = not _beginning(os.path.realpath(program)).startswith(b"#!")
-        # `python x`, `node x`: what stands right behind an interpreter is run, whatever it looks like.
-        if is_interpreter and path == absolute(self.argv[1], base):
-            return False
-        if beginning.startswith(_CODE_MAGIC):
-            return False
-        return b"\0" in beginning or _has_suffix(path, _TEXT_DATA)
-
-
-def _has_suffix(path: str, suffixes: frozenset[str]) -> bool:
-    return os.path.splitext(path)[1].lower() in suffixes
-
-
-def _beginning(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_LOOKED_BYTES)
-    except OSError:
-        return b"#!"  # Code, in doubt.
+        words = ((at, absolute(word, base)) for at, word in enumerate(self.argv) if at)
+        return [(at, path) for at, path in words if path.startswith("/") and os.path.isfile(path)]
 
 
 def _texts(value: Any, name: str) -> tuple[str, ...]:
