@@ -332,21 +332,20 @@ def test_the_number_of_imports_is_bounded_and_names_stay_apart() -> None:
 
 def test_the_official_client_reads_through_toolkeep_from_the_official_server(tmp_path: Path) -> None:
     python = str(python_of("mcp"))
-    add(
-        tmp_path,
-        "docs",
+    options = (
         "--prompts",
         "*",
         "--resources",
         "*",
-        "--",
-        python,
-        str(HERE / "official_library.py"),
+        "--danger",
+        "prompt:*=safe",
+        "--danger",
+        "resource:*=safe",
     )
+    add(tmp_path, "docs", *options, "--", python, str(HERE / "official_library.py"))
     config = tmp_path / ".agent" / "config.yml"
     held = '{inherit: defaults, capabilities: ["mcp.prompts:docs", "mcp.resources:docs"]}'
-    danger = '    danger: {"prompt:*": safe, "resource:*": safe}\n'
-    config.write_text(f"{config.read_text()}{danger}agents:\n  mcp-local: {held}\n")
+    config.write_text(f"{config.read_text()}agents:\n  mcp-local: {held}\n")
     accept(tmp_path)
     command = [sys.executable, "-m", "toolkeep", "mcp", "--project", str(tmp_path)]
     script = HERE.parent / "mcp_server" / "clients" / "official_items.py"
