@@ -289,7 +289,7 @@ def test_lists_have_pages_and_only_agents_that_may_use_one_are_told_of_changes(
 ) -> None:
     monkeypatch.setattr(upstream_items, "MCP_PAGE", 2)
 
-    async def main() -> tuple[list[str], list[str], list[list[str]]]:
+    async def main() -> tuple[Any, ...]:
         with open_keep() as keep:
             keep.load(Library())
             keep.declare_agent("ada", capabilities=GRANTED)
@@ -298,7 +298,8 @@ def test_lists_have_pages_and_only_agents_that_may_use_one_are_told_of_changes(
                 await ada.handshake()
                 await eve.handshake()
                 await ada.ask("prompts/list")
-                pages, cursor = [], None
+                pages: list[list[str]] = []
+                cursor = None
                 while cursor is not None or not pages:
                     page = await ada.ask("resources/list", {"cursor": cursor} if cursor else {})
                     pages.append([one["name"] for one in page["result"]["resources"]])
