@@ -509,5 +509,6 @@ def test_properties_that_are_a_reference_are_followed() -> None:
         body = {"content": {"application/json": {"schema": schema}}}
         paths = {"/a": {"post": operation(requestBody={**body, "required": True})}}
         made = one(described(paths, components={"schemas": schemas}))
-        found = made.offer and made.offer.tool.parameters["properties"]["body"]["properties"]  # type: ignore[union-attr]
+        tool: Any = made.offer.tool if made.offer else None
+        found = tool and tool.parameters["properties"]["body"]["properties"]
         assert found == outcome, made.reason
