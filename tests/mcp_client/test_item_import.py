@@ -76,6 +76,7 @@ async def get(client: Lines, arguments: Mapping[str, Any], name: str = "review")
 def test_prompts_and_resources_are_listed_read_and_recorded(tmp_path: Path) -> None:
     said = add_library(tmp_path)
     assert "added 'docs' with 1 tool, 1 prompt, 6 resources" in said
+    assert "+ resource:file_etc_passwd (file:///etc/passwd)" in said
     assert "needs mcp.prompts:docs and mcp.resources:docs" in said
 
     async def act(client: Lines) -> None:

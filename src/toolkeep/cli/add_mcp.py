@@ -335,6 +335,8 @@ def _show(offers: list[Offer], reading: set[str]) -> None:
 
 
 def _renamed(offer: Offer) -> str:
-    """The server's own name of a tool, where another tool has it or it is not portable."""
+    """The URI of a resource; the server's own name of a tool, where it could not be kept."""
     original = original_of(offer)
+    if kind_of(original) is CallKind.RESOURCE:
+        return f" ({visible(original.partition(':')[2])})"
     return "" if original == offer.name else f" (renamed: the server calls it {visible(original)})"
