@@ -39,7 +39,11 @@ _TOOLS: Schema = {
 _NAMES: Schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128}}
 _DISABLED = {
     "type": "array",
-    "items": {"type": "string", "pattern": "^[A-Za-z0-9_-]+(@[0-9A-Za-z.+-]+)?$", "maxLength": 128},
+    "items": {
+        "type": "string",
+        "pattern": "^((prompt|resource):)?[A-Za-z0-9_-]+(@[0-9A-Za-z.+-]+)?$",
+        "maxLength": 128,
+    },
     "description": "Tools that never answer: `name` for all versions, or `name@version`.",
 }
 
@@ -99,6 +103,12 @@ _UPSTREAM: Schema = {
         "code": {**_NAMES, "description": "Folders and files that the program is made of."},
         "idle_s": {"type": "number", "description": "Seconds without a call after which it ends."},
         "between_calls": _BETWEEN_CALLS,
+        "start_timeout_s": {
+            "type": "number",
+            "minimum": 1,
+            "maximum": 600,
+            "description": "Seconds that an MCP server may take to start and list its tools, by default 30.",
+        },
         "protocol": {
             "enum": [*HANDSHAKE_VERSIONS, *MODERN_VERSIONS],
             "description": "The version of MCP that a server is known to speak; asked for by default.",
@@ -133,6 +143,11 @@ _UPSTREAM: Schema = {
         },
         "capabilities": {**_NAMES, "description": "What an MCP server may reach, such as fs.read:./docs."},
         "tools": {**_NAMES, "description": "Only these tools, by the server's names; all by default."},
+        "prompts": {
+            **_NAMES,
+            "description": "The prompts of an MCP server to pass on, as patterns; `*` is all.",
+        },
+        "resources": {**_NAMES, "description": "The resources to pass on, as patterns of URIs; `*` is all."},
         "openapi": {**_WHERE, "description": "Path of the document, from the folder of this file."},
         "url": {
             **_WHERE,
@@ -146,7 +161,8 @@ _UPSTREAM: Schema = {
         },
         "danger": {
             "type": "object",
-            "description": "What you say about the danger of an operation, by its name in the document.",
+            "description": "What you say about the danger of an operation or tool, by its name there; "
+            "`prompt:PATTERN` and `resource:PATTERN` for what an MCP server passes on.",
             "additionalProperties": {"enum": ["safe", "low", "medium", "high", "critical"]},
         },
         "flow": {

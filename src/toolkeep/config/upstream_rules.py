@@ -19,9 +19,12 @@ _OF_MCP = frozenset(
         "code",
         "idle_s",
         "between_calls",
+        "start_timeout_s",
         "headers",
         "capabilities",
         "tools",
+        "prompts",
+        "resources",
         "protocol",
         "oauth",
     )

@@ -41,7 +41,7 @@ Say = Callable[[bytes], Awaitable[None]]
 class UpstreamFailed(Exception):
     """The upstream gave no usable response; `reason` is our text, safe to show to a model."""
 
-    def __init__(self, reason: str, *, is_over: bool = True) -> None:
+    def __init__(self, reason: str, *, is_over: bool = True, is_slow: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.last_words = ""
@@ -50,6 +50,8 @@ class UpstreamFailed(Exception):
         """How its process exited, if it did."""
         self.is_over = is_over
         """Whether the session is dead; the next call reconnects."""
+        self.is_slow = is_slow
+        """Whether it took longer to start than it may."""
 
 
 class UpstreamError(UpstreamFailed):
@@ -68,8 +70,8 @@ class Transport(Protocol):
     def is_alive(self) -> bool:
         """Whether the connection is usable."""
 
-    def take_list_changed(self) -> bool:
-        """Whether `notifications/tools/list_changed` arrived since the last time."""
+    def take_list_changed(self) -> frozenset[str]:
+        """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
 
     def settle(self, version: str) -> None:
         """Use the negotiated protocol version from here on."""
@@ -140,6 +142,11 @@ def answered(message: Message) -> Any:
     raise UpstreamError(code if type(code) is int else 0, said, error.get("data"))
 
 
+_LIST_CHANGES: Final = {
+    f"notifications/{name}/list_changed": name for name in ("tools", "prompts", "resources")
+}
+
+
 class InboundMessages:
     """Handles server-initiated messages: counts, forwards or declines them."""
 
@@ -149,11 +156,12 @@ class InboundMessages:
         self._say = say
         self._count = 0
         self._listeners: dict[int, Progress] = {}
-        self._has_changed = False
+        self._changed: set[str] = set()
 
-    def take_list_changed(self) -> bool:
-        """Whether `notifications/tools/list_changed` arrived since the last time."""
-        changed, self._has_changed = self._has_changed, False
+    def take_list_changed(self) -> frozenset[str]:
+        """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
+        changed = frozenset(self._changed)
+        self._changed.clear()
         return changed
 
     def answer(self) -> None:
@@ -186,8 +194,8 @@ class InboundMessages:
             return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
         if message.method == "notifications/progress":
             self._progress(message.params)
-        elif message.method == "notifications/tools/list_changed":
-            self._has_changed = True
+        elif (changed := _LIST_CHANGES.get(message.method)) is not None:
+            self._changed.add(changed)
         return None
 
     def _elicited(self, number: Id, params: dict[str, Any]) -> bytes | None:
