@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +128,7 @@ def command(
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
         if observe:
-            options = {"--capability": capabilities, "--code": code, "--env": variables, "--danger": dangers}
-            words = _command_words(name, server, options, protocol, project)
-            ask_for_grant(root, name, entry, words, is_asked=not yes, as_json=as_json)
+            ask_for_grant(root, name, entry, is_asked=not yes, as_json=as_json)
     access = access_for(root, name, entry, given, is_signed_in=sign_in)
     listing = list_server_tools(root, name, entry, given, access)
     wishes = ImportOptions(
@@ -178,20 +175,6 @@ def command(
     ]
     if needed := " and ".join([*map(str, capabilities_of(entry)), *passed_on]):
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
-
-
-def _command_words(
-    name: str,
-    server: tuple[str, ...],
-    options: Mapping[str, tuple[str, ...]],
-    protocol: str | None,
-    project: Path | None,
-) -> list[str]:
-    """The words of this command, without --observe."""
-    given = [word for option, values in options.items() for value in values for word in (option, value)]
-    given += ["--protocol", protocol] if protocol else []
-    given += ["--project", str(project)] if project else []
-    return ["toolkeep", "add", "mcp", name, *given, "--", *server]
 
 
 def _program(word: str, root: Path) -> str:

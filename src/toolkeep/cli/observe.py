@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import click
+from click.core import ParameterSource
+
 from toolkeep.cli.approval_prompt import can_ask, forget_typed
 from toolkeep.cli.danger_dialogue import reading_tools, typed_line
 from toolkeep.cli.options import print_json, say
@@ -24,16 +27,15 @@ from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.text.display import counted, visible, visible_lines
 
 _NUMBERS: Final = re.compile(r"[\d\s,]*")
+_OWN_OPTIONS: Final = frozenset(("observe", "as_json", "log_level", "yes"))
 _READING: Final = 50
 """Reading tools that are printed as options."""
 
 
-def ask_for_grant(
-    root: Path, name: str, entry: dict[str, Any], command: Sequence[str], *, is_asked: bool, as_json: bool
-) -> None:
+def ask_for_grant(root: Path, name: str, entry: dict[str, Any], *, is_asked: bool, as_json: bool) -> None:
     """Observe a server, and add to its entry what the person grants; exits where nobody can be asked.
 
-    `command` are the words that add the server, to which the options of a grant are added.
+    To be called from the command itself, whose options are printed again with those of the grant.
     """
     if "command" not in entry:
         raise ImportRefused(
@@ -46,7 +48,7 @@ def ask_for_grant(
             proposal = propose_grant(observation)
     except ValueError as error:
         raise ImportRefused(f"'{name}'", str(error), hint="name a program that is there") from error
-    reading = _reading(observation, name)
+    reading, command = _reading(observation, name), _command()
     if as_json:
         print_json({"upstream": name, **_data(observation, proposal, reading, command)})
         sys.exit(0)
@@ -95,6 +97,21 @@ def _show_command(proposal: Proposal, reading: Iterable[str], command: Sequence[
     say(f"  {shlex.join(_with_options(command, proposal))}")
     if dangers := " ".join(f"--danger {shlex.quote(f'{tool}=low')}" for tool in reading):
         say(f"  Its reading tools ask no more with: {dangers}")
+
+
+def _command() -> list[str]:
+    """The words of the command that runs, without those that observe, print or agree."""
+    context = click.get_current_context()
+    words = ["toolkeep", "add", "mcp", context.params["name"]]
+    for option in context.command.params:
+        value = context.params[str(option.name)]
+        is_given = context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+        if isinstance(option, click.Option) and is_given and option.name not in _OWN_OPTIONS:
+            values = value if option.multiple else [value]
+            words += [
+                word for one in values for word in (option.opts[0], *([] if option.is_flag else [str(one)]))
+            ]
+    return [*words, "--", *context.params["server"]]
 
 
 def _with_options(command: Sequence[str], proposal: Proposal) -> list[str]:

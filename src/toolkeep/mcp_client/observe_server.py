@@ -16,8 +16,9 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,7 +41,7 @@ from toolkeep.sandbox.kernel_probe import Findings
 from toolkeep.sandbox.observed_calls import observer
 from toolkeep.sandbox.persistent_process import PersistentProcess, ProcessExited, Program
 from toolkeep.sandbox.plan import Recipe
-from toolkeep.sandbox.trusted_paths import TrustedPaths
+from toolkeep.sandbox.trusted_paths import TrustedPaths, is_within
 from toolkeep.sandbox.worker_pool import Pool
 
 if TYPE_CHECKING:
@@ -95,21 +96,31 @@ async def observe_server(entry: Mapping[str, Any], base: str, trusted: TrustedPa
     manifests = _manifests(spec, base)
     # What it may write is shown as a stand-in: an observed server changes nothing.
     given = tuple(one for one in held if one.kind != "fs.write")
-    place = confinement_for_grants(given, program.path, (*spec.shown(base), *manifests), trusted, base)
+    shown = replace(spec, code=(*spec.code, *manifests))
+    place = confinement_for_grants(given, program.path, shown, trusted, base)
+    data = spec.data(base)
+    place = _without_data(place, data, base)
     project = ObservedProject.of(
         base,
         trusted.state,
-        code=[path for path in place.code if path not in manifests],
+        code=[path for path in place.code if path not in (*manifests, *data)],
         asked=_paths(spec, program, base, held),
         held=held,
         programs=place.reach.grant.run,
     )
     findings = await IsolationCheck().findings(place.level)
-    return await _observe(project, place, program, str(entry.get("protocol") or ""), findings)
+    begin = partial(
+        _start,
+        program=program,
+        place=place,
+        protocol=str(entry.get("protocol") or ""),
+        begin_s=float(entry.get("start_timeout_s") or _ROUND_SECONDS),
+    )
+    return await _observe(project, place, findings, begin)
 
 
 async def _observe(
-    project: ObservedProject, place: Confinement, program: Program, protocol: str, findings: Findings
+    project: ObservedProject, place: Confinement, findings: Findings, begin: "_Begin"
 ) -> Observation:
     named: set[tuple[str, str]] = set()
     contacts: set[tuple[str, str, int]] = set()
@@ -121,7 +132,7 @@ async def _observe(
         while True:
             rounds += 1
             recipe = _recipe(project, place, findings, runs, folders)
-            one = await _start(pool, recipe, program, place, protocol)
+            one = await begin(pool, recipe)
             named |= one.named
             contacts |= one.contacts
             is_cut |= one.is_cut
@@ -148,7 +159,12 @@ async def _observe(
     )
 
 
-async def _start(pool: Pool, recipe: Recipe, program: Program, place: Confinement, protocol: str) -> _Round:
+_Begin = Callable[[Pool, Recipe], Awaitable[_Round]]
+
+
+async def _start(
+    pool: Pool, recipe: Recipe, *, program: Program, place: Confinement, protocol: str, begin_s: float
+) -> _Round:
     """Start the server once, and ask it for its tools; nothing is called, since calls have effects."""
     found = _Round()
     egress = EgressPort(place.hosts, found.on_contact)
@@ -168,7 +184,12 @@ async def _start(pool: Pool, recipe: Recipe, program: Program, place: Confinemen
             serve=serve if recipe.worker.connects else None,
             on_named=found.on_named,
         )
-        session = await connect(StdioTransport(process), egress, protocol, begin_s=_ROUND_SECONDS)
+        transport = StdioTransport(process)
+        try:
+            session = await connect(transport, egress, protocol, begin_s)
+        except UpstreamFailed as failed:
+            failed.last_words = failed.last_words or transport.last_words
+            raise
         found.tools = tuple(session.tools)
         await asyncio.sleep(_AFTER_SECONDS)
         await session.close()
@@ -197,6 +218,13 @@ def _recipe(
         made.zygote, stand_ins=stand_ins, unlisted=tuple(sorted({*project.unlisted(), *folders}))
     )
     return Recipe(zygote=zygote, worker=replace(made.worker, observer=observer()), grant=grant)
+
+
+def _without_data(place: Confinement, data: tuple[str, ...], base: str) -> Confinement:
+    """Without the databases among its arguments that lie in the project: a stand-in takes their place."""
+    root = os.path.realpath(base)
+    kept = (path for path in place.code if path not in data or not is_within(path, root))
+    return place._replace(code=tuple(kept))
 
 
 def _manifests(spec: ProcessSpec, base: str) -> list[str]:

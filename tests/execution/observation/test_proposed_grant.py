@@ -42,14 +42,14 @@ def proposed(
         root,
         f"{home}/{state}",
         code=[f"{root}/server.py"],
-        asked=[os.path.join(home, path) for path in asked],
+        asked=[str(home / path) for path in asked],
         held=map(Capability.read, held),
         programs=[os.path.realpath("/usr/bin/python3")],
     )
     return propose_grant(
         Observation(
             project=project,
-            named=frozenset((what, os.path.join(home, name)) for what, name in named),
+            named=frozenset((what, str(home / name)) for what, name in named),
             contacts=frozenset(contacts),
             rounds=1,
             tools=None,
