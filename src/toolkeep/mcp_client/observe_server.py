@@ -38,9 +38,9 @@ from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.mcp_client.upstream_provider import capabilities_of
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.kernel_probe import Findings
-from toolkeep.sandbox.observed_calls import observer
 from toolkeep.sandbox.persistent_process import PersistentProcess, ProcessExited, Program
 from toolkeep.sandbox.plan import Recipe
+from toolkeep.sandbox.seccomp_filters import observer
 from toolkeep.sandbox.trusted_paths import TrustedPaths, is_within
 from toolkeep.sandbox.worker_pool import Pool
 

@@ -192,7 +192,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_persistent: bool = False
     """Whether it is persistent: it runs a program for many calls, instead of a tool for one."""
     observer: Mapping[str, Any] | None = None
-    """Which system calls of its program to observe, if any (`observed_calls`)."""
+    """Which system calls of its program to observe, if any (`seccomp_filters.observer`)."""
     memory_by: Mechanism = Mechanism.MEMORY_LIMIT
     """What bounds its memory; a per-process rlimit is enough only for a single process."""
     limits: ResourceLimits = msgspec.field(default_factory=ResourceLimits)

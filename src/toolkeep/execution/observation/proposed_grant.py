@@ -23,6 +23,7 @@ from toolkeep.text.display import counted, shorten, visible
 _LINES: Final = 20
 """Lines and notes of each kind: more would be ticked unread."""
 _CHARS: Final = 160
+"""Characters of a note: two lines of a terminal."""
 _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _VARIABLES: Final = 5
 _RESOLVER: Final = "/etc/resolv.conf"
@@ -36,7 +37,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     project: ObservedProject
     named: frozenset[tuple[str, str]]
-    """What it did (`observed_calls`) and with which path, program or address."""
+    """What it did (`seccomp_filters.observer`) and with which path, program or address."""
     contacts: frozenset[tuple[str, str, int]]
     """Method, host and port of each connection that was denied."""
     rounds: int

@@ -16,8 +16,8 @@ import subprocess
 from collections.abc import Callable
 from typing import Any, Final
 
+from .call_observer import Observer
 from .exception_report import lower_processor_limit
-from .observation import Observer
 
 Send = Callable[[dict[str, Any]], None]
 Receive = Callable[[], bytes | None]

@@ -50,7 +50,9 @@ _STREAMS: Final = {
 _BASE: Final = "/tmp"  # noqa: S108 -- only a mount point, in a mount namespace of our own
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _STAND_IN_NAMES: Final = 10_000
+"""Names that are copied: more than most projects have, in half a second."""
 _STAND_IN_BYTES: Final = 64 << 20
+"""What may be written to it, as to the scratch folder."""
 _PACKAGES: Final = frozenset(("__pycache__", "node_modules", ".venv", "venv"))
 """Folders whose names are not copied: they hold thousands, and a program that is installed there is shown."""
 _ROOT_BYTES: Final = 1 << 20

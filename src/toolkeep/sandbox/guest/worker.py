@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from . import call_handler, exception_report, linux, load, observation, persistent_program, rootfs
+from . import call_handler, call_observer, exception_report, linux, load, persistent_program, rootfs
 
 REQUEST: Final = 3
 REPLY: Final = 4
@@ -215,7 +215,7 @@ def _run_program(plan: Prepared) -> None:
     """Receive the program and run it; its environment may hold secrets, which only this worker gets."""
     order = _receive()
     if order is not None:
-        observer = observation.Observer(plan.observer, plan.filter) if plan.observer else None
+        observer = call_observer.Observer(plan.observer, plan.filter) if plan.observer else None
         persistent_program.run_until_exit(json.loads(order), _send_message, _receive, REQUEST, observer)
 
 
