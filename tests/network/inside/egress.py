@@ -56,7 +56,7 @@ async def egress_socket(
     budget = Budget(NetworkBounds(**{"max_requests": 100, "max_bytes": 1 << 20, **bounds}))
     writes, read = (tuple(map(HostScope.read, texts)) for texts in (scopes, reads))
     reach = HostAllowlist(reads=read, writes=writes)
-    async with EgressProxy(listener, reach, max_seconds=max_seconds, budget=budget) as egress:
+    async with EgressProxy([listener], reach, max_seconds=max_seconds, budget=budget) as egress:
         egress.port = listener.getsockname()[1]  # type: ignore[attr-defined]
         yield egress
 
