@@ -169,7 +169,11 @@ class EgressProxy:
             except OSError as error:
                 log.error("a worker's way out broke", extra={"error_type": type(error).__name__})  # noqa: TRY400 -- whole
                 return
-            await places.acquire()
+            try:
+                await places.acquire()
+            except asyncio.CancelledError:
+                accepted.close()
+                raise
             tasks.create_task(self._connected(accepted, handle)).add_done_callback(lambda _: places.release())
 
     async def _connected(self, accepted: socket.socket, handle: _Handle) -> None:
@@ -257,7 +261,9 @@ class EgressProxy:
         if is_granted(name, self._allowlist):
             return self._addresses.address_of(name)
         refused = NetworkRefused(f"'{name}' is not among the hosts that this call may reach")
-        self._log_contact(_LOOKUP, Host(name, 0, "", is_address=False), None, refused.reason, refused)
+        # Resolvers ask for each version of IP at once.
+        if not self.contacts or (self.contacts[-1].method, self.contacts[-1].host) != (_LOOKUP, name):
+            self._log_contact(_LOOKUP, Host(name, 0, "", is_address=False), None, refused.reason, refused)
         raise refused
 
     async def _exchange(

@@ -4,16 +4,20 @@ import contextlib
 import json
 import socket
 import sys
+import time
 from typing import Any
 
 
-def dial(host: str, port: int, say: str, listens_first: bool) -> dict[str, Any]:
+def dial(
+    host: str, port: int, say: str, *, listens_first: bool = False, waits_s: float = 0
+) -> dict[str, Any]:
     address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     heard = b""
     with socket.create_connection((address, port), timeout=10) as opened:
         opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 8)
         if listens_first:
             heard = opened.recv(100)
+        time.sleep(waits_s)
         opened.sendall(say.encode("latin-1"))
         with contextlib.suppress(ConnectionResetError):
             while more := opened.recv(65536):

@@ -51,9 +51,8 @@ async def calling(*held: str, argv: list[str] | None = None) -> AsyncIterator[tu
         keep.register(ProcessSource(argv=argv, code=[argv[-1]]).tool(definition))
         keep.declare_agent("ada", capabilities=held)
 
-        async def dial(host: str, port: int, say: str = "", *, listens_first: bool = False) -> Any:
-            arguments = {"host": host, "port": port, "say": say, "listens_first": listens_first}
-            result = await keep.call("dial", arguments, agent="ada")
+        async def dial(host: str, port: int, say: str = "", **more: Any) -> Any:
+            result = await keep.call("dial", {"host": host, "port": port, "say": say, **more}, agent="ada")
             assert result.ok, result.text
             return result.value
 
@@ -161,13 +160,17 @@ async def test_a_database_that_speaks_first_is_reached_and_nothing_else_at_its_p
     await world.serve(http2, PUBLIC, 3308)
     await world.serve(mysql, LOCAL, 3309)
     held = [*(f"net.write:db.example:{port}" for port in (3306, 3307, 3308)), "net.write:127.0.0.1:3309"]
-    async with calling(*held) as (dial, _):
+    async with calling(*held) as (dial, told):
         said = await dial("db.example", 3306, "select 1", listens_first=True)
         assert (said["heard"], mysql.heard) == ("J\0\0\0\n8.0done", [b"select 1"])
         assert (await dial(LOCAL, 3309, "select 1", listens_first=True))["heard"].endswith("done")
         await dial("db.example", 3307, "PING\r\n\r\n")
-        await dial("db.example", 3308, "", listens_first=True)
-    assert (silent.heard, http2.heard) == ([], [b""])
+        assert silent.heard == []
+        await dial("db.example", 3307, "PING\r\n\r\n", waits_s=0.8)
+        await dial("db.example", 3308, "PRI * HTTP/2.0\r\n\r\n", listens_first=True)
+    assert (silent.heard, http2.heard) == ([b""], [b""])
+    assert "did not speak first" in told[-2][2]
+    assert "HTTP/2 without TLS" in told[-1][2]
 
 
 async def test_the_fetch_of_node_reaches_a_granted_host(world: World) -> None:

@@ -823,7 +823,7 @@ async def test_when_the_time_is_up_nothing_goes_on(world: World) -> None:
     await world.serve(mute, PUBLIC, 80)
     async with egress_socket("shop.example", max_seconds=0.3) as egress:
         assert await say(egress, get("http://shop.example/")) == b""
-        assert egress._listener.fileno() == -1
+        assert all(listener.fileno() == -1 for listener in egress._listeners)
     assert egress.contacts[0].problem == "it broke off"
 
 
