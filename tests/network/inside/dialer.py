@@ -11,7 +11,7 @@ from typing import Any
 def dial(
     host: str, port: int, say: str, *, listens_first: bool = False, waits_s: float = 0
 ) -> dict[str, Any]:
-    address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
+    address = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
     heard = b""
     with socket.create_connection((address, port), timeout=10) as opened:
         opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 8)
