@@ -11,10 +11,13 @@ import click
 
 from toolkeep.cli.config_edit import Addition, check_agreed, check_name, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.package_install import InstallOptions, install_pinned, resolve_packages
 from toolkeep.cli.upstream_access import access_for, add_oauth, keep_sign_in, list_server_tools
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ImportRefused
 from toolkeep.keep.open import check_accepted, offered_by_project, project_folder
+from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
+from toolkeep.mcp_client.packages.runner_commands import read_command
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.mcp_client.upstream_provider import capabilities_of, target_of
@@ -54,6 +57,15 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option("--client-id", help="OAuth client id, for servers without dynamic registration.")
 @click.option("--client-secret", metavar="VARIABLE", help="Variable that holds the OAuth client secret.")
 @click.option("--issuer", help="Accept only this OAuth authorization server.")
+@click.option(
+    "--allow-new", is_flag=True, help="Install package versions that are younger than seven days."
+)
+@click.option(
+    "--allow-scripts",
+    multiple=True,
+    metavar="PACKAGE",
+    help="Run the install scripts of this npm package, confined; repeatable.",
+)
 @click.option("--refresh", is_flag=True, help="List the tools of an added server again.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
@@ -69,7 +81,9 @@ def command(
     client_id: str | None,
     client_secret: str | None,
     issuer: str | None,
+    allow_scripts: tuple[str, ...],
     *,
+    allow_new: bool,
     sign_in: bool,
     refresh: bool,
     yes: bool,
@@ -85,17 +99,23 @@ def command(
     """
     root = project_folder(project)
     check_name(name)
+    packages: PinnedPackages | None = None
     if refresh:
-        entry = _known(root, name)
+        entry, packages = _known(root, name)
         given: dict[str, str] = {}
+        if packages is not None:
+            install_pinned(root, packages)
     else:
         entry, given = _described(root, name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
+        if needed := read_command(tuple(entry.get("command") or ())):
+            options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
+            packages = resolve_packages(root, needed, options)
     access = access_for(root, name, entry, given, is_signed_in=sign_in)
-    listing = list_server_tools(root, name, entry, given, access)
+    listing = list_server_tools(root, name, entry, given, access, packages)
     wishes = ImportOptions(
         name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
     )
@@ -156,7 +176,8 @@ def _described(
     elif _is_from_file(server):
         entry, given = _read_client_config(Path(server[0]), name)
     else:
-        entry = {"command": [_program(server[0], root), *server[1:]]}
+        is_installed = read_command(server) is not None
+        entry = {"command": [server[0] if is_installed else _program(server[0], root), *server[1:]]}
     secrets = dict(entry.pop("secrets", {}))
     for variable in variables:
         key, is_text, text = variable.partition("=")
@@ -234,7 +255,7 @@ def _agree(entry: dict[str, Any], *, is_agreed: bool, as_json: bool) -> None:
     check_agreed("Ask it for its tools?", as_json=as_json)
 
 
-def _known(root: Path, name: str) -> dict[str, Any]:
+def _known(root: Path, name: str) -> tuple[dict[str, Any], PinnedPackages | None]:
     """The entry of an accepted server: one that a clone brings along is never started."""
     from toolkeep.mcp_client.upstream_provider import McpProvider
 
@@ -242,7 +263,7 @@ def _known(root: Path, name: str) -> dict[str, Any]:
     for provider in offered.providers:
         if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
             check_accepted(offered.settings, f"would start or ask '{name}' as it says")
-            return dict(provider.entry)
+            return dict(provider.entry), provider.listing().packages
     raise ImportRefused(f"'{name}'", "is not an MCP server of this project", hint="add it without --refresh")
 
 

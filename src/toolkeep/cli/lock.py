@@ -60,6 +60,8 @@ def command(*, check: bool, ask: bool, project: Path | None, as_json: bool) -> N
 
 def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
     """What the upstreams of the project offer now."""
+    from toolkeep.mcp_client.upstream_provider import McpProvider
+
     found = offered_by_project(root)
     if asks:
         check_accepted(found.settings, "would start or contact servers")
@@ -68,7 +70,10 @@ def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
         if not skipped.tool and skipped.provider.startswith("upstream:"):
             raise skipped.error
     identities = {provider.origin: provider.identity for provider in found.providers}
-    return arriving_lock(found.state.pins(), identities), identities
+    packages = {
+        one.origin: one.packages for one in found.providers if isinstance(one, McpProvider) and one.packages
+    }
+    return arriving_lock(found.state.pins(), identities, packages), identities
 
 
 def _listings(root: Path, settings: Settings) -> "dict[str, PinnedTools]":
@@ -106,7 +111,7 @@ def _write(root: Path, offered: Lock, *, as_json: bool) -> None:
     open_keep(project=root).close()  # pins new definitions (trust on first use)
     state = open_state(root)
     pins = [] if state is None else [pin for pin in state.pins() if pin.key in offered.tools]
-    lock = pinned_lock(pins, offered.upstreams)
+    lock = pinned_lock(pins, offered)
     waiting = sorted(pin.name for pin in pins if not pin.is_accepted or pin.pending is not None)
     path = write_lock_file(root, lock)
     if as_json:

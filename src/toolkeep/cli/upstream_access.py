@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolkeep.cli.options import say
 from toolkeep.cli.progress import progress
 from toolkeep.config.settings import SecretSource
@@ -15,6 +17,8 @@ from toolkeep.mcp_client.http_session import Access
 from toolkeep.mcp_client.inspect_server import inspect_mcp_server
 from toolkeep.mcp_client.oauth.client_registration import OAuthSettings
 from toolkeep.mcp_client.oauth.credentials import ClientCredentials, InteractiveSignIn, StoredCredentials
+from toolkeep.mcp_client.packages.package_trees import with_program
+from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
@@ -115,7 +119,12 @@ def keep_sign_in(root: Path, name: str, access: Access | None) -> None:
 
 
 def list_server_tools(
-    root: Path, name: str, entry: dict[str, Any], given: Mapping[str, str], access: Access | None
+    root: Path,
+    name: str,
+    entry: dict[str, Any],
+    given: Mapping[str, str],
+    access: Access | None,
+    packages: PinnedPackages | None = None,
 ) -> PinnedTools:
     """List the tools of a server; `given` are secrets for this listing. The caller must have consent."""
     state = open_state(root)
@@ -129,10 +138,11 @@ def list_server_tools(
         return given[wanted] if wanted in given else secrets[wanted]
 
     may_be_unconfined = name in settings.unconfined
+    started = with_program(entry, packages, state.folder) if state else entry
     listing = inspect_mcp_server(
-        entry, str(root), secret, trusted, access, may_be_unconfined=may_be_unconfined
+        started, str(root), secret, trusted, access, may_be_unconfined=may_be_unconfined
     )
     # A sign-in prints the address to open, and the person knows what is waited for.
     is_silent = not isinstance(access, InteractiveSignIn)
     with progress("Listing the tools of the server") if is_silent else contextlib.nullcontext():
-        return asyncio.run(listing)
+        return replace(asyncio.run(listing), packages=packages)

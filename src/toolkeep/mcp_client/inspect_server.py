@@ -14,6 +14,7 @@ from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.execution.redact import Secret
 from toolkeep.mcp_client.http_session import Access
 from toolkeep.mcp_client.oauth.credentials import InteractiveSignIn
+from toolkeep.mcp_client.packages.package_trees import check_packages
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.secret_injection import SecretInjection
 from toolkeep.mcp_client.session import BEGIN_SECONDS, McpSession, start_http, start_stdio
@@ -109,6 +110,7 @@ async def _begun(
     spec = ProcessSpec.read(
         {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
     )
+    await check_packages(entry)
     program = spec.program(base, injection.secret)
     place = confinement_for_grants(capabilities_of(entry), program.path, spec.shown(base), trusted, base)
     findings = await IsolationCheck().findings(place.level)

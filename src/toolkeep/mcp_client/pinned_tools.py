@@ -6,7 +6,7 @@ whose description changed (rug pull) is not called (REG-3).
 
 import hashlib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,7 +14,11 @@ from toolkeep.errors import FileUnreadable
 from toolkeep.host.files import read_named
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.limits import DEFINITION_FILE_BYTES
+from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.sources.definition_files import data_of
+
+if TYPE_CHECKING:
+    from toolkeep.registry.lockfile import LockedPackage
 
 _FIELDS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """Fields of a tool that are pinned; others are ignored."""
@@ -25,10 +29,18 @@ class PinnedTools(msgspec.Struct, frozen=True, kw_only=True):
 
     server: dict[str, str]
     tools: tuple[dict[str, Any], ...]
+    packages: PinnedPackages | None = None
+    """What its program is installed from, if a package runner starts it."""
+
+    def locked_packages(self) -> "tuple[LockedPackage, ...]":
+        """Its packages as toolkeep.lock lists them."""
+        return self.packages.locked() if self.packages is not None else ()
 
     def to_bytes(self) -> bytes:
         """The file content: readable, and deterministic for the same tools."""
-        data = {"server": self.server, "tools": list(self.tools)}
+        data: dict[str, Any] = {"server": self.server, "tools": list(self.tools)}
+        if self.packages is not None:
+            data["packages"] = self.packages.to_dict()
         return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
 
 
@@ -56,4 +68,8 @@ def read_listing(path: Path) -> tuple[PinnedTools, str]:
     named = server if isinstance(server, dict) else {}
     known = {key: value for key, value in named.items() if isinstance(value, str)}
     digest = hashlib.sha256(raw).hexdigest()
-    return PinnedTools(server=known, tools=tuple(tools)), digest
+    try:
+        packages = PinnedPackages.read(data["packages"]) if "packages" in data else None
+    except ValueError as error:
+        raise FileUnreadable(str(path), f"{error}; run `toolkeep add mcp` again") from None
+    return PinnedTools(server=known, tools=tuple(tools), packages=packages), digest

@@ -8,6 +8,7 @@ session starts, the tools are listed again: a tool whose description differs fro
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -169,12 +170,15 @@ class McpRunner:
         if "url" in target:
             return (*self._by_http(call, known, who), None)
         from toolkeep.mcp_client.secret_injection import SecretInjection
+        from toolkeep.mcp_client.packages.package_trees import check_packages
         from toolkeep.mcp_client.session import start_stdio
 
         words = {key: target[key] for key in ("environment", "code", "between_calls") if key in target}
         spec = ProcessSpec.read({"argv": list(target["command"]), **words})
         base = target["base"]
         injection = SecretInjection(known.secret)
+        if "tree" in target and not os.path.isdir(target["tree"]):
+            await check_packages(target)
         program = spec.program(base, injection.secret)
         place = confinement_for_call(
             call.approved.permitted, program.path, spec.shown(base), self._trusted, base
@@ -186,11 +190,14 @@ class McpRunner:
         key = (*who, program.argv, told, spec.between_calls, *place.key)
         protocol = target.get("protocol", "")
 
-        def start(pool: Pool) -> "Awaitable[McpSession]":
+        async def start(pool: Pool) -> "McpSession":
+            await check_packages(target)
             is_unconfined = self._machine.is_unconfined(call.tool, place.level)
             made = None if is_unconfined else worker_recipe(place, findings, spec.between_calls)
             told, questions = self._contacts.of(call), self._questions(call)
-            return start_stdio(pool, made, program, place.hosts, protocol, questions, injection.given, told)
+            return await start_stdio(
+                pool, made, program, place.hosts, protocol, questions, injection.given, told
+            )
 
         return key, start, ProcessStatus(target["upstream"], self.isolation(call.tool), place.words)
 

@@ -1,0 +1,130 @@
+"""Resolving and installing the packages of a server, while a person is present."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from toolkeep.cli.config_edit import check_agreed
+from toolkeep.cli.options import say, warn
+from toolkeep.cli.progress import progress
+from toolkeep.errors import ImportRefused, NotAccepted, StateUnusable
+from toolkeep.keep.open import open_state
+from toolkeep.mcp_client.packages.confined_install import ConfinedInstall, Resolution
+from toolkeep.mcp_client.packages.package_trees import PackageTrees, check_tree
+from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
+from toolkeep.mcp_client.packages.runner_commands import PackageCommand
+from toolkeep.text.display import counted
+
+if TYPE_CHECKING:
+    from toolkeep.mcp_client.packages.npm import Npm
+
+MIN_RELEASE_AGE_DAYS: Final = 7
+"""Most hijacked releases were found out and removed within days."""
+
+
+class InstallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person allows."""
+
+    allow_new: bool = False
+    """Versions that are younger than `MIN_RELEASE_AGE_DAYS`."""
+    allow_scripts: tuple[str, ...] = ()
+    """Packages whose install scripts may run, confined."""
+    as_json: bool = False
+
+
+def trees_of(root: Path) -> PackageTrees:
+    """The installed trees of a project's keep."""
+    return PackageTrees(state_path(root))
+
+
+def state_path(root: Path) -> Path:
+    """The state folder, in which packages are installed."""
+    state = open_state(root)
+    if state is None:
+        raise StateUnusable("~", "there is no state folder to install packages in", hint="set TOOLKEEP_HOME")
+    return Path(state.folder)
+
+
+def resolve_packages(root: Path, command: PackageCommand, options: InstallOptions) -> PinnedPackages:
+    """Resolve what a command needs, as the registry has it now, and install it."""
+    manager = _manager(command.ecosystem)
+    before = None if options.allow_new else datetime.now(UTC) - timedelta(days=MIN_RELEASE_AGE_DAYS)
+    trees = trees_of(root)
+    with trees.staging() as folder:
+        install = ConfinedInstall(folder, manager.registry)
+        with progress("Resolving its packages"):
+            found = manager.resolve(install, command, before)
+        _ask_about_age(found, options)
+        pinned = _with_scripts(found.pinned, options.allow_scripts)
+        _install(manager, install, trees, pinned)
+    if not options.as_json:
+        say(f"  {counted(len(pinned.locked()), 'package')}, {_headline(command, pinned)}")
+    return pinned
+
+
+def install_pinned(root: Path, pinned: PinnedPackages) -> None:
+    """Install a pinned tree, unless it is there and whole; every hash is compared."""
+    trees = trees_of(root)
+    try:
+        check_tree(trees.path(pinned.digest), with_hashes=True)
+    except ValueError:
+        manager = _manager(pinned.ecosystem)
+        with trees.staging() as folder:
+            _install(manager, ConfinedInstall(folder, manager.registry), trees, pinned)
+
+
+def _install(manager: Any, install: ConfinedInstall, trees: PackageTrees, pinned: PinnedPackages) -> None:
+    with progress("Installing its packages"):
+        tree = manager.install(install, pinned)
+        if not (tree / pinned.program).is_file():
+            raise ImportRefused("its packages", f"do not bring the program {pinned.program}")
+        trees.keep(pinned.digest, tree)
+
+
+def _manager(ecosystem: str) -> "Npm":
+    from toolkeep.mcp_client.packages.npm import Npm
+
+    return Npm()
+
+
+def _ask_about_age(found: Resolution, options: InstallOptions) -> None:
+    days, young = f"{MIN_RELEASE_AGE_DAYS} days", found.young
+    if not found.tells_age and not options.as_json:
+        warn(f"the registry does not say when versions were published: some may be younger than {days}")
+    if found.passed_over and not options.as_json:
+        warn(f"{found.passed_over} is younger than {days} and is passed over; --allow-new takes it")
+    if not young:
+        return
+    if not options.as_json:
+        warn(f"younger than {days}, and no older version will do: {', '.join(young)}")
+    try:
+        check_agreed("Install them all the same?", as_json=options.as_json)
+    except NotAccepted:
+        reason = f"{', '.join(young)} is younger than {days}, or needs a version that is"
+        hint = "name an older version, wait, or pass --allow-new"
+        raise ImportRefused("its packages", reason, hint=hint) from None
+
+
+def _with_scripts(pinned: PinnedPackages, allowed: Sequence[str]) -> PinnedPackages:
+    """The packages with the install scripts that are allowed; says which others stay out."""
+    named = {package.name.partition(":")[2] for package in pinned.locked()}
+    if strange := [name for name in allowed if name not in named or pinned.ecosystem != "npm"]:
+        raise ImportRefused("--allow-scripts", f"'{strange[0]}' is no npm package of this server")
+    skipped = sorted(
+        place.rpartition("node_modules/")[2]
+        for place, entry in pinned.tree.items()
+        if entry.get("hasInstallScript") and place.rpartition("node_modules/")[2] not in allowed
+    )
+    for name in skipped:
+        warn(f"the install script of '{name}' is not run; --allow-scripts {name} would run it, confined")
+    return msgspec.structs.replace(pinned, scripts=tuple(sorted(allowed)))
+
+
+def _headline(command: PackageCommand, pinned: PinnedPackages) -> str:
+    """The version of the package that was asked for."""
+    name = f"{pinned.ecosystem}:{command.packages[0][0].partition('[')[0]}".lower()
+    versions = [package.version for package in pinned.locked() if package.name.lower() == name]
+    return f"{command.packages[0][0]} {', '.join(versions)}".strip()
