@@ -12,10 +12,16 @@ import click
 from toolkeep.cli.config_edit import Addition, check_agreed, check_name, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.package_install import InstallOptions, install_pinned, resolve_packages
-from toolkeep.cli.upstream_access import access_for, add_oauth, keep_sign_in, list_server_tools
+from toolkeep.cli.upstream_access import (
+    access_for,
+    add_oauth,
+    keep_sign_in,
+    known_server,
+    list_server_tools,
+)
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ImportRefused
-from toolkeep.keep.open import check_accepted, offered_by_project, project_folder
+from toolkeep.keep.open import offered_by_project, project_folder
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.packages.runner_commands import read_command
 from toolkeep.mcp_client.pinned_tools import PinnedTools
@@ -57,9 +63,7 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option("--client-id", help="OAuth client id, for servers without dynamic registration.")
 @click.option("--client-secret", metavar="VARIABLE", help="Variable that holds the OAuth client secret.")
 @click.option("--issuer", help="Accept only this OAuth authorization server.")
-@click.option(
-    "--allow-new", is_flag=True, help="Install package versions that are younger than seven days."
-)
+@click.option("--allow-new", is_flag=True, help="Install package versions that are younger than seven days.")
 @click.option(
     "--allow-scripts",
     multiple=True,
@@ -101,7 +105,8 @@ def command(
     check_name(name)
     packages: PinnedPackages | None = None
     if refresh:
-        entry, packages = _known(root, name)
+        entry, known = known_server(root, name)
+        packages = known.packages
         given: dict[str, str] = {}
         if packages is not None:
             install_pinned(root, packages)
@@ -111,9 +116,9 @@ def command(
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
-        if needed := read_command(tuple(entry.get("command") or ())):
+        if runner := read_command(tuple(entry.get("command") or ())):
             options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
-            packages = resolve_packages(root, needed, options)
+            packages = resolve_packages(root, runner, options)
     access = access_for(root, name, entry, given, is_signed_in=sign_in)
     listing = list_server_tools(root, name, entry, given, access, packages)
     wishes = ImportOptions(
@@ -253,18 +258,6 @@ def _agree(entry: dict[str, Any], *, is_agreed: bool, as_json: bool) -> None:
     if not as_json:
         say(visible(whom))
     check_agreed("Ask it for its tools?", as_json=as_json)
-
-
-def _known(root: Path, name: str) -> tuple[dict[str, Any], PinnedPackages | None]:
-    """The entry of an accepted server: one that a clone brings along is never started."""
-    from toolkeep.mcp_client.upstream_provider import McpProvider
-
-    offered = offered_by_project(root)
-    for provider in offered.providers:
-        if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
-            check_accepted(offered.settings, f"would start or ask '{name}' as it says")
-            return dict(provider.entry), provider.listing().packages
-    raise ImportRefused(f"'{name}'", "is not an MCP server of this project", hint="add it without --refresh")
 
 
 def _taken(root: Path) -> list[str]:

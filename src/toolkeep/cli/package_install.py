@@ -3,23 +3,26 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from toolkeep.cli.config_edit import check_agreed
 from toolkeep.cli.options import say, warn
 from toolkeep.cli.progress import progress
-from toolkeep.errors import ImportRefused, NotAccepted, StateUnusable
+from toolkeep.errors import FileUnreadable, ImportRefused, NotAccepted, StateUnusable
 from toolkeep.keep.open import open_state
 from toolkeep.mcp_client.packages.confined_install import ConfinedInstall, Resolution
 from toolkeep.mcp_client.packages.package_trees import PackageTrees, check_tree
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.packages.runner_commands import PackageCommand
+from toolkeep.mcp_client.pinned_tools import read_listing
+from toolkeep.storage.state_folder import protected_folder
 from toolkeep.text.display import counted
 
 if TYPE_CHECKING:
     from toolkeep.mcp_client.packages.npm import Npm
+    from toolkeep.mcp_client.packages.pypi import Pip
 
 MIN_RELEASE_AGE_DAYS: Final = 7
 """Most hijacked releases were found out and removed within days."""
@@ -76,7 +79,30 @@ def install_pinned(root: Path, pinned: PinnedPackages) -> None:
             _install(manager, ConfinedInstall(folder, manager.registry), trees, pinned)
 
 
-def _install(manager: Any, install: ConfinedInstall, trees: PackageTrees, pinned: PinnedPackages) -> None:
+def remove_unused(root: Path, used: set[str]) -> None:
+    """Remove the trees that no list of the project names; not where projects share a state folder."""
+    state = state_path(root)
+    if protected_folder(state) == state:
+        return
+    trees = PackageTrees(state)
+    for listing in (root / ".agent").glob("*.mcp.json"):
+        used |= packages_of(listing)
+    for digest in trees.digests() - used:
+        trees.remove(digest)
+
+
+def packages_of(listing: Path) -> set[str]:
+    """The installed tree that a list names, if any."""
+    try:
+        packages = read_listing(listing)[0].packages
+    except FileUnreadable:
+        return set()
+    return {packages.digest} if packages is not None else set()
+
+
+def _install(
+    manager: "Npm | Pip", install: ConfinedInstall, trees: PackageTrees, pinned: PinnedPackages
+) -> None:
     with progress("Installing its packages"):
         tree = manager.install(install, pinned)
         if not (tree / pinned.program).is_file():
@@ -84,10 +110,14 @@ def _install(manager: Any, install: ConfinedInstall, trees: PackageTrees, pinned
         trees.keep(pinned.digest, tree)
 
 
-def _manager(ecosystem: str) -> "Npm":
-    from toolkeep.mcp_client.packages.npm import Npm
+def _manager(ecosystem: str) -> "Npm | Pip":
+    if ecosystem == "npm":
+        from toolkeep.mcp_client.packages.npm import Npm
 
-    return Npm()
+        return Npm()
+    from toolkeep.mcp_client.packages.pypi import Pip
+
+    return Pip()
 
 
 def _ask_about_age(found: Resolution, options: InstallOptions) -> None:
@@ -125,6 +155,10 @@ def _with_scripts(pinned: PinnedPackages, allowed: Sequence[str]) -> PinnedPacka
 
 def _headline(command: PackageCommand, pinned: PinnedPackages) -> str:
     """The version of the package that was asked for."""
-    name = f"{pinned.ecosystem}:{command.packages[0][0].partition('[')[0]}".lower()
-    versions = [package.version for package in pinned.locked() if package.name.lower() == name]
-    return f"{command.packages[0][0]} {', '.join(versions)}".strip()
+    wanted = command.packages[0][0]
+    if pinned.ecosystem == "pypi":
+        from toolkeep.mcp_client.packages.pypi import canonical_name
+
+        wanted = canonical_name(wanted)
+    place = wanted if wanted in pinned.tree else f"node_modules/{wanted}"
+    return f"{wanted} {pinned.tree[place]['version']}"

@@ -12,7 +12,14 @@ from toolkeep.cli.options import say
 from toolkeep.cli.progress import progress
 from toolkeep.config.settings import SecretSource
 from toolkeep.errors import ImportRefused, SignInFailed
-from toolkeep.keep.open import open_state, read_configuration, sign_ins_of, trusted_files
+from toolkeep.keep.open import (
+    check_accepted,
+    offered_by_project,
+    open_state,
+    read_configuration,
+    sign_ins_of,
+    trusted_files,
+)
 from toolkeep.mcp_client.http_session import Access
 from toolkeep.mcp_client.inspect_server import inspect_mcp_server
 from toolkeep.mcp_client.oauth.client_registration import OAuthSettings
@@ -21,6 +28,7 @@ from toolkeep.mcp_client.packages.package_trees import with_program
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.transport import UpstreamFailed
+from toolkeep.mcp_client.upstream_provider import McpProvider
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.sources.secret_sources import UpstreamSecrets
 from toolkeep.storage.state_folder import protected_folder
@@ -60,6 +68,16 @@ def add_oauth(
     if not str(entry.get("url", "")).startswith("https://"):
         raise ImportRefused("--sign-in", "needs a server with an https:// address")
     entry["oauth"] = told
+
+
+def known_server(root: Path, name: str) -> tuple[dict[str, Any], PinnedTools]:
+    """The entry and list of an accepted server: one that a clone brings along is never started."""
+    offered = offered_by_project(root)
+    for provider in offered.providers:
+        if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
+            check_accepted(offered.settings, f"would start or ask '{name}' as it says")
+            return dict(provider.entry), provider.listing()
+    raise ImportRefused(f"'{name}'", "is not an MCP server of this project", hint="add it: toolkeep add mcp")
 
 
 def access_for(

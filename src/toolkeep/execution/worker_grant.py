@@ -322,7 +322,7 @@ def check_hidden(call: PermittedCall, hidden: str) -> None:
 
 
 _PACKAGE_TREE: Final = re.compile(r"(/[0-9a-f]{32})?/packages/[0-9a-f]{64}")
-"""An installed server, the only part of the state that anything but toolkeep sees; its server sees it alone."""
+"""An installed server: the only part of the state that is ever shown, and to that server alone."""
 
 
 def check_code(code: Iterable[str], hidden: str) -> None:

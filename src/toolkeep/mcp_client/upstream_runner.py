@@ -8,7 +8,6 @@ session starts, the tools are listed again: a tool whose description differs fro
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -169,16 +168,15 @@ class McpRunner:
         who = (MCP, target["upstream"], call.request.agent)
         if "url" in target:
             return (*self._by_http(call, known, who), None)
+        from toolkeep.mcp_client.packages.package_trees import check_packages, require_installed
         from toolkeep.mcp_client.secret_injection import SecretInjection
-        from toolkeep.mcp_client.packages.package_trees import check_packages
         from toolkeep.mcp_client.session import start_stdio
 
         words = {key: target[key] for key in ("environment", "code", "between_calls") if key in target}
         spec = ProcessSpec.read({"argv": list(target["command"]), **words})
         base = target["base"]
         injection = SecretInjection(known.secret)
-        if "tree" in target and not os.path.isdir(target["tree"]):
-            await check_packages(target)
+        require_installed(target)
         program = spec.program(base, injection.secret)
         place = confinement_for_call(
             call.approved.permitted, program.path, spec.shown(base), self._trusted, base

@@ -117,11 +117,9 @@ def read_lock(raw: bytes, path: str) -> Lock:
             upstreams[origin] = identity
     if not lines[0].strip():
         raise LockInvalid(path, 1, "it is empty")
-    for pin in tools.values():
-        if pin.origin not in upstreams:
-            raise LockInvalid(path, 0, f"it has tools of {pin.origin!r} and no line for that upstream")
-    if strange := packages.keys() - upstreams.keys():
-        raise LockInvalid(path, 0, f"it has packages of {min(strange)!r} and no line for that upstream")
+    if strange := {*packages, *(pin.origin for pin in tools.values())} - upstreams.keys():
+        what = f"it has tools or packages of {min(strange)!r} and no line for that upstream"
+        raise LockInvalid(path, 0, what)
     return Lock(upstreams=upstreams, tools=tools, packages=packages)
 
 
@@ -293,9 +291,7 @@ def _read_upstream(data: dict[str, Any], path: str, number: int) -> tuple[str, M
 def _read_package(data: dict[str, Any], path: str, number: int) -> tuple[str, LockedPackage]:
     if set(data) != _PACKAGE_KEYS or not all(isinstance(value, str) for value in data.values()):
         raise LockInvalid(path, number, "it is not the line of a package")
-    package = LockedPackage(
-        name=data["package"], version=data["version"], integrity=data["integrity"]
-    )
+    package = LockedPackage(name=data["package"], version=data["version"], integrity=data["integrity"])
     return data["upstream"], package
 
 

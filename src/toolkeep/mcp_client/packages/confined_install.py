@@ -96,7 +96,7 @@ def public_file(path: str) -> str:
     """The real path of a file that must be granted; empty for one of the system, which everybody sees."""
     real = os.path.realpath(path)
     is_system = any(real == place or real.startswith(f"{place}/") for place in SYSTEM)
-    return "" if is_system or not os.path.isfile(real) else real
+    return "" if is_system or not Path(real).is_file() else real
 
 
 class ConfinedInstall:
@@ -118,7 +118,9 @@ class ConfinedInstall:
     ) -> str:
         """Run a program to its end and return what it printed; raises `ProgramFailed`."""
         try:
-            spec = ProcessSpec.read({"argv": list(argv), "environment": dict(environment), "code": list(code)})
+            spec = ProcessSpec.read(
+                {"argv": list(argv), "environment": dict(environment), "code": list(code)}
+            )
             return asyncio.run(self._run(spec, spawn, str(folder or self.folder)))
         except ValueError as error:
             raise ProgramFailed(str(error)) from error
@@ -163,7 +165,9 @@ async def _output(process: LineProcess) -> str:
         if over.why is ExitReason.ENDED and over.status == 0:
             return b"\n".join(lines).decode(errors="replace")
         words = over.last_words or over.text or b"\n".join(lines[-20:]).decode(errors="replace")
-        how = f"it ended with status {over.status}" if over.why is ExitReason.ENDED else f"it {over.why.value}"
+        how = (
+            f"it ended with status {over.status}" if over.why is ExitReason.ENDED else f"it {over.why.value}"
+        )
         raise ProgramFailed(how, words) from None
     raise ProgramFailed(f"it printed more than {_OUTPUT_BYTES} bytes")
 

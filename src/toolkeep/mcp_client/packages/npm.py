@@ -37,12 +37,22 @@ _QUIET: Final = (
 )
 _KEPT: Final = (
     *("version", "integrity", "name", "dependencies", "optionalDependencies", "peerDependencies"),
-    *("peerDependenciesMeta", "bundleDependencies", "inBundle", "optional", "devOptional", "peer", "os", "cpu"),
+    *(
+        "peerDependenciesMeta",
+        "bundleDependencies",
+        "inBundle",
+        "optional",
+        "devOptional",
+        "peer",
+        "os",
+        "cpu",
+    ),
     *("libc", "bin", "hasInstallScript"),
 )
 """Fields of an entry in package-lock.json that npm needs to install it; not the registry's address."""
 _SPEC: Final = re.compile(r"(?:npm:(?:@[^/:]+/)?[^/:@]+(?:@|$))?[^/:]*")
 """A range of versions or a tag, of the package itself or of another by its alias."""
+_TAG: Final = re.compile(r"[A-Za-z][A-Za-z_-]+")
 _TREE: Final = "tree"
 _ROOT: Final = {"name": "server", "version": "0.0.0", "private": True}
 
@@ -64,6 +74,10 @@ class Npm:
             for key, value in settings.items()
             if value and (key == "registry" or (key.startswith("@") and key.endswith(":registry")))
         }
+        if "registry" not in self._registries:
+            # npm tells nobody an address with a password in it.
+            reason = "is configured with a registry whose address holds a password, and none is passed on"
+            raise ImportRefused("npm", reason, hint="configure a registry that needs none")
         certificates = (settings.get("cafile"), os.environ.get("NODE_EXTRA_CA_CERTS"))
         self._certificates = [str(path) for path in dict.fromkeys(certificates) if path]
         urls = (self._registries["registry"], *self._registries.values())
@@ -71,7 +85,9 @@ class Npm:
             urls=tuple(dict.fromkeys(urls)), files=tuple(filter(None, map(public_file, self._certificates)))
         )
 
-    def resolve(self, install: ConfinedInstall, command: PackageCommand, before: datetime | None) -> Resolution:
+    def resolve(
+        self, install: ConfinedInstall, command: PackageCommand, before: datetime | None
+    ) -> Resolution:
         """The whole dependency tree of a command, from versions that were published before a date.
 
         Where no such versions will do, newer ones are taken, and said to be young.
@@ -85,17 +101,25 @@ class Npm:
                 raise failed.refusal(", ".join(wanted)) from None
             found, young = self._resolved(install, wanted, None), True
         tree = {place: _entry(place, entry) for place, entry in found.items()}
+        # What was asked for, as it was resolved: a tag such as `latest` will mean another version later.
+        tree[""] = {"dependencies": {name: tree[f"node_modules/{name}"]["version"] for name in wanted}}
         pinned = PinnedPackages.read({"ecosystem": "npm", "program": _program(command, tree), "tree": tree})
         if before is None:
             return Resolution(pinned=pinned)
         name = command.packages[0][0]
         version = tree[f"node_modules/{name}"]["version"]
-        told = json.loads(self._npm(install, "view", name, "time", "dist-tags", "--json", "--prefer-offline") or "{}")
+        told = json.loads(
+            self._npm(install, "view", name, "time", "dist-tags", "--json", "--prefer-offline") or "{}"
+        )
         newest = str((told.get("dist-tags") or {}).get("latest", version))
         return Resolution(
             pinned=pinned,
-            young=tuple(f"{name}@{tree[f'node_modules/{name}']['version']}" for name in wanted) if young else (),
-            passed_over=f"{name}@{newest}" if not young and not command.packages[0][1] and newest != version else "",
+            young=tuple(f"{name}@{tree[f'node_modules/{name}']['version']}" for name in wanted)
+            if young
+            else (),
+            passed_over=f"{name}@{newest}"
+            if not young and not command.packages[0][1] and newest != version
+            else "",
             tells_age=bool(told.get("time")),
         )
 
@@ -161,16 +185,19 @@ def _host_output(*argv: str) -> str:
 
 
 def _entry(place: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: entry[key] for key in _KEPT if key in entry}
     for kind in ("dependencies", "optionalDependencies", "peerDependencies"):
-        for name, spec in (entry.get(kind) or {}).items():
+        for name, spec in kept.get(kind, {}).items():
             # A repository, an archive or a folder: no registry vouches for it, and it has no fixed content.
             if not _SPEC.fullmatch(spec):
                 what = place.rpartition("node_modules/")[2] or "the command"
                 raise ImportRefused(
-                    echo_name(what), f"depends on '{echo_name(name)}' from outside the registry: {echo_name(spec)}"
+                    echo_name(what),
+                    f"depends on '{echo_name(name)}' from outside the registry: {echo_name(spec)}",
                 )
-    kept = {key: entry[key] for key in _KEPT if key in entry}
-    return kept if place else {key: kept[key] for key in ("dependencies",) if key in kept}
+        if kind in kept:
+            kept[kind] = {name: "*" if _TAG.fullmatch(spec) else spec for name, spec in kept[kind].items()}
+    return kept
 
 
 def _program(command: PackageCommand, tree: Mapping[str, Any]) -> str:
@@ -180,7 +207,9 @@ def _program(command: PackageCommand, tree: Mapping[str, Any]) -> str:
     entry = tree.get(place)
     bins = entry.get("bin") if isinstance(entry, dict) else None
     if not isinstance(bins, dict) or not bins:
-        raise ImportRefused(f"'{package}'", "brings no program to run", hint="see what its documentation starts")
+        raise ImportRefused(
+            f"'{package}'", "brings no program to run", hint="see what its documentation starts"
+        )
     name = command.program or (next(iter(bins)) if len(bins) == 1 else package.rpartition("/")[2])
     if name not in bins:
         known = ", ".join(map(echo_name, sorted(bins)))

@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,7 @@ _BLOCK: Final = 1 << 20
 _FILES: Final = 200_000
 _BYTES: Final = 2 << 30
 """Bounds of a tree, several times those of the largest servers."""
+
 
 def with_program(target: Mapping[str, Any], pinned: PinnedPackages | None, state: Path) -> dict[str, Any]:
     """The connection settings of a server, with its installed program instead of the package runner."""
@@ -72,10 +73,6 @@ class PackageTrees:
         """Where a tree is, or would be."""
         return Path(os.path.realpath(self._folder)) / digest
 
-    def is_there(self, digest: str) -> bool:
-        """Whether a tree is installed."""
-        return self.path(digest).is_dir() and self._manifest(digest).is_file()
-
     @contextmanager
     def staging(self) -> Iterator[Path]:
         """A new empty folder to install into; removed at the end."""
@@ -96,19 +93,17 @@ class PackageTrees:
             # Last: without its manifest a tree does not count.
             write_whole(self._manifest(digest), json.dumps(facts, sort_keys=True).encode())
         except OSError as error:
-            raise StateUnusable(str(self._folder), f"cannot be written: {error.strerror}") from error
+            reason = f"cannot be written: {error.strerror}"
+            raise StateUnusable(str(self._folder), reason, hint="set TOOLKEEP_HOME") from error
 
     def remove(self, digest: str) -> None:
         """Remove a tree."""
         self._manifest(digest).unlink(missing_ok=True)
         shutil.rmtree(self.path(digest), ignore_errors=True)
 
-    def remove_others(self, wanted: Iterable[str]) -> None:
-        """Remove every tree except these."""
-        kept = set(wanted)
-        for manifest in self._folder.glob("*.json"):
-            if manifest.stem not in kept:
-                self.remove(manifest.stem)
+    def digests(self) -> set[str]:
+        """The installed trees."""
+        return {manifest.stem for manifest in self._folder.glob("*.json")}
 
     def _manifest(self, digest: str) -> Path:
         return self._folder / f"{digest}.json"
@@ -125,14 +120,23 @@ def _seal(tree: Path) -> None:
                 path.chmod(0o555 if mode & stat.S_IXUSR else 0o444)
 
 
+def require_installed(target: Mapping[str, Any]) -> None:
+    """Raise ValueError if the packages of a server are not on this machine."""
+    if "tree" in target and not Path(target["tree"]).is_dir():
+        raise ValueError(f"its packages are not installed on this machine; {_remedy(target)}")
+
+
+def _remedy(target: Mapping[str, Any]) -> str:
+    return f"run `toolkeep add mcp {target.get('upstream', 'NAME')} --refresh` to install them"
+
+
 async def check_packages(target: Mapping[str, Any]) -> None:
     """Raise ValueError if the packages of a server are not as they were installed."""
     if "tree" in target:
         try:
             await asyncio.to_thread(check_tree, Path(target["tree"]))
         except ValueError as error:
-            name = target.get("upstream", "NAME")
-            raise ValueError(f"{error}; run `toolkeep add mcp {name} --refresh` to install them") from None
+            raise ValueError(f"{error}; {_remedy(target)}") from None
 
 
 def check_tree(tree: Path, *, with_hashes: bool = False) -> None:
@@ -169,10 +173,14 @@ def _of_file(path: Path, status: os.stat_result, tree: Path, *, with_hashes: boo
         target = os.path.realpath(path)
         # A link out of the tree would have the server run what lies there, whatever the lock says.
         if not target.startswith(f"{tree}/") and path != tree / PYTHON:
-            raise ImportRefused("its packages", f"hold a link that leads out of them: {path.relative_to(tree)}")
+            raise ImportRefused(
+                "its packages", f"hold a link that leads out of them: {path.relative_to(tree)}"
+            )
         return [status.st_mode, str(path.readlink())]
     if not stat.S_ISREG(status.st_mode) or status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        raise ImportRefused("its packages", f"hold a file of a kind that none needs: {path.relative_to(tree)}")
+        raise ImportRefused(
+            "its packages", f"hold a file of a kind that none needs: {path.relative_to(tree)}"
+        )
     facts: Facts = [status.st_mode, status.st_size, status.st_mtime_ns]
     return [*facts, _sha256(path)] if with_hashes else facts
 

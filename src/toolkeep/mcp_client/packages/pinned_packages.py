@@ -47,25 +47,13 @@ class PinnedPackages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if len(pinned.tree) > _PACKAGES:
             raise ValueError(f"it has more than {_PACKAGES} packages")
         for place, entry in pinned.tree.items():
-            pinned._check(place, entry)
+            _check(pinned.ecosystem, place, entry)
         return pinned
-
-    def _check(self, place: str, entry: Mapping[str, Any]) -> None:
-        if self.ecosystem == "npm" and not place:
-            return  # the list of what was asked for
-        is_inside = _PATH.fullmatch(place) and (self.ecosystem == "pypi" or place.startswith("node_modules/"))
-        if not is_inside or entry.get("link") or "resolved" in entry:
-            raise ValueError(f"its package at {place!r} does not come from a registry")
-        if not isinstance(entry.get("version"), str):
-            raise ValueError(f"its package at {place!r} has no version")
-        # A bundled package is part of another one's archive, whose hash covers it.
-        is_covered = bool(entry.get("inBundle"))
-        if not is_covered and not _INTEGRITY.fullmatch(str(entry.get("integrity"))):
-            raise ValueError(f"its package at {place!r} has no SHA-256 or SHA-512 hash")
 
     def to_dict(self) -> dict[str, Any]:
         """The data form."""
-        return {key: value for key, value in msgspec.to_builtins(self).items() if value}
+        data = {**msgspec.to_builtins(self), "scripts": list(self.scripts)}
+        return {key: value for key, value in data.items() if value}
 
     @property
     def digest(self) -> str:
@@ -91,3 +79,18 @@ class PinnedPackages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def _name(place: str, entry: Mapping[str, Any]) -> str:
     """The name of a package: an alias has another one than its place."""
     return str(entry.get("name") or place.rpartition("node_modules/")[2])
+
+
+def _check(ecosystem: str, place: str, entry: Mapping[str, Any]) -> None:
+    """Raise ValueError for an entry that a registry does not vouch for."""
+    if ecosystem == "npm" and not place:
+        return  # the list of what was asked for
+    is_inside = _PATH.fullmatch(place) and (ecosystem == "pypi" or place.startswith("node_modules/"))
+    if not is_inside or entry.get("link") or "resolved" in entry:
+        raise ValueError(f"its package at {place!r} does not come from a registry")
+    if not isinstance(entry.get("version"), str):
+        raise ValueError(f"its package at {place!r} has no version")
+    # A bundled package is part of another one's archive, whose hash covers it.
+    is_covered = bool(entry.get("inBundle"))
+    if not is_covered and not _INTEGRITY.fullmatch(str(entry.get("integrity"))):
+        raise ValueError(f"its package at {place!r} has no SHA-256 or SHA-512 hash")

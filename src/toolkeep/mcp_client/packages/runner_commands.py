@@ -44,8 +44,8 @@ class _Runner(NamedTuple):
 _NPX: Final = _Runner(
     "npm",
     ("-p", "--package"),
-    ignored_flags=("-y", "--yes", "-q", "--quiet", "-s", "--silent", "--prefer-offline", "--prefer-online", "--bun"),
-)  # fmt: skip
+    ignored_flags=("-y", "--yes", "-q", "--quiet", "-s", "--silent", "--prefer-offline", "--bun"),
+)
 _UVX: Final = _Runner(
     "pypi",
     ("--from",),
@@ -71,8 +71,7 @@ _RUNNERS: Final[Mapping[tuple[str, ...], _Runner]] = {
 
 _DAEMON: Final = (
     "its containers are started by a daemon outside the sandbox, as root, with whatever the command asks for",
-    "use the package that the image is made from (npx or uvx), or start the container yourself and add its "
-    "address: toolkeep add mcp NAME http://127.0.0.1:PORT/mcp",
+    "use the package in the image (npx, uvx), or start the container yourself and add its address instead",
 )
 _ROOT: Final = ("nothing in the sandbox becomes root", "give the command without it")
 _SHELL: Final = (
@@ -88,14 +87,16 @@ _REFUSED: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "give the program itself, and its variables with --env",
     ),
     ("uv", "run"): (
-        "uv makes an environment and downloads packages whenever it starts, which the sandbox does not let it",
+        "uv downloads packages whenever it starts, which the sandbox does not let it",
         "make the environment yourself and name its Python: .venv/bin/python server.py",
     ),
+    **dict.fromkeys(
+        (("npm", "run"), ("npm", "start"), ("pnpm", "run"), ("yarn", "run"), ("bun", "run")),
+        ("a package manager's script may start anything", "give the program itself and its arguments"),
+    ),
     **{
-        words: ("a package manager's script may start anything", "give the program itself and its arguments")
-        for words in (("npm", "run"), ("npm", "start"), ("pnpm", "run"), ("yarn", "run"), ("bun", "run"))
+        (name,): ("runs on Windows only", "give the program itself") for name in ("cmd", "powershell", "pwsh")
     },
-    **{(name,): ("runs on Windows only", "give the program itself") for name in ("cmd", "powershell", "pwsh")},
 }
 
 _NPM_NAME: Final = re.compile(r"(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-zA-Z0-9~-][a-zA-Z0-9._~-]*")
@@ -183,7 +184,9 @@ class _Reading:
                 yield flag, value if equals else self._rest.pop(0)
             elif flag not in runner.ignored_flags:
                 reason = f"has {echo_name(flag)}, which cannot be resolved into a lock"
-                raise self._refused(reason, "leave it out, or install the server yourself and give its program")
+                raise self._refused(
+                    reason, "leave it out, or install the server yourself and give its program"
+                )
 
     def _package(self, text: str) -> tuple[str, str]:
         name, version = _split_npm(text) if self._runner.ecosystem == "npm" else _split_pypi(text)
