@@ -233,6 +233,7 @@ def tree(project: Path) -> Path:
     return found
 
 
-def greeted(project: Path) -> str:
-    (result,) = call_all(project, [("greet", {})])
+def greeted(project: Path, *held: str) -> str:
+    """What the server answers to an agent that holds this."""
+    (result,) = call_all(project, [("greet", {})], *held)
     return result.text

@@ -13,6 +13,7 @@ from tests.config.projects import accept
 from tests.mcp_client.packages.registries import (
     MARK,
     NOW,
+    SERVER_JS,
     Registry,
     add,
     configured,
@@ -33,6 +34,9 @@ pytestmark = [
 ]
 
 
+LISTING = "exports.answer = (name) => `hello ${name} ${require('fs').readdirSync(process.argv[3])}`;"
+
+
 @pytest.fixture(scope="module")
 def hello(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Registry, Path, Result]]:
     """A project with a server whose dependency has an install script, and an archive that would escape."""
@@ -42,13 +46,17 @@ def hello(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Registry, 
         registry.publish(
             "greeting",
             "1.0.1",
-            {"index.js": "exports.answer = (name) => `hello ${name}`;", "../../../../escaped": "x"},
+            {"index.js": LISTING, "../../../../escaped": "x"},
             links={"passwd": "/etc/passwd"},
             main="index.js",
             bin={"sh": "../../../../../../../bin/sh"},
             scripts={"install": MARK},
         )
-        done = add(project, "--", "npx", "-y", "hello", "ada")
+        # The state of the keep lies in the folder that the server may read.
+        around = f"fs.read:{project.parent}"
+        done = add(
+            project, "--capability", around, "--", "npx", "-y", "hello", "ada", str(project.parent / "state")
+        )
         accept(project)
         yield registry, project, done
 
@@ -68,7 +76,7 @@ def test_npx_is_resolved_once_and_its_program_runs_from_the_state(hello: Hello) 
     names = {path.name for path in project.parent.rglob("*")}
     assert ("cli.js" in names, names & {"marker", "escaped", "passwd", "sh"}) == (True, set())
     asked = len(registry.asked)
-    assert greeted(project) == "hello ada"
+    assert greeted(project, f"fs.read:{project.parent}") == "hello ada packages"  # nothing else of the state
     assert len(registry.asked) == asked  # the server reaches no registry, and needs none
 
 
@@ -83,10 +91,10 @@ def test_the_lock_lists_every_package_and_holds_the_tools_back_if_it_names_other
         ("npm:hello", "1.0.0", "sha512-"),
     ]
     assert invoke(project, "lock", "--check").exit_code == 0
-    assert greeted(project) == "hello ada"
+    assert greeted(project, f"fs.read:{project.parent}") == "hello ada packages"
     lock.write_text(text.replace(packages[0]["integrity"], packages[1]["integrity"]))
     assert "has another integrity hash under the same version" in invoke(project, "lock", "--check").stdout
-    assert "is quarantined" in greeted(project)
+    assert "is quarantined" in greeted(project, f"fs.read:{project.parent}")
     lock.unlink()
 
 
@@ -96,7 +104,7 @@ def test_a_pinned_tree_is_installed_anew_only_as_it_was_pinned(hello: Hello) -> 
     program = tree(project) / "node_modules/hello/cli.js"
     program.chmod(0o644)
     program.write_text(program.read_text() + "\n")
-    assert "were changed since they were installed" in greeted(project)
+    assert "were changed since they were installed" in greeted(project, f"fs.read:{project.parent}")
     # The registry has newer versions by now: the pinned ones are installed.
     publish_hello(registry, "1.1.0", "1.1.0")
     refreshed = add(project, "--refresh")
@@ -104,7 +112,7 @@ def test_a_pinned_tree_is_installed_anew_only_as_it_was_pinned(hello: Hello) -> 
     assert (
         json.loads((tree(project) / "node_modules/greeting/package.json").read_text())["version"] == "1.0.1"
     )
-    assert greeted(project) == "hello ada"
+    assert greeted(project, f"fs.read:{project.parent}") == "hello ada packages"
     # It answers with another archive for a version that was pinned: nothing is installed.
     shutil.rmtree(tree(project))
     registry.archives["/npm/greeting/-/greeting-1.0.1.tgz"] = registry.archives[
@@ -112,7 +120,7 @@ def test_a_pinned_tree_is_installed_anew_only_as_it_was_pinned(hello: Hello) -> 
     ]
     refused = add(project, "--refresh")
     assert (refused.exit_code, "EINTEGRITY" in refused.stderr) == (1, True)
-    assert "are not installed on this machine" in greeted(project)
+    assert "are not installed on this machine" in greeted(project, f"fs.read:{project.parent}")
 
 
 def test_versions_of_the_last_seven_days_and_scripts_need_a_word_of_their_own(
@@ -134,7 +142,7 @@ def test_versions_of_the_last_seven_days_and_scripts_need_a_word_of_their_own(
     ("manifest", "reason"),
     [
         ({"bin": "cli.js", "dependencies": {"x": "REGISTRY/x.tgz"}}, "from outside the registry"),
-        ({"bin": {"hello": "../../../../../bin/sh"}}, "brings no program to run"),
+        ({"bin": {"hello": "../../../../../bin/sh"}}, "do not bring the program"),
     ],
 )
 def test_what_leads_out_of_the_packages_is_refused(
@@ -145,3 +153,25 @@ def test_what_leads_out_of_the_packages_is_refused(
     registry.archives["/x.tgz"] = registry.archives["/npm/hello/-/hello-1.0.0.tgz"]
     refused = add(project, "--allow-new", "--", "npx", "hello")
     assert (refused.exit_code, reason in refused.stderr) == (1, True), refused.output
+
+
+def test_an_update_shows_packages_and_tools_and_leaves_the_old_ones_unless_a_person_agrees(
+    registry: Registry, project: Path
+) -> None:
+    publish_hello(registry)
+    assert add(project, "--", "npx", "hello", "ada").exit_code == 0
+    accept(project)
+    changed = SERVER_JS.replace("Say hello.", "Say hello to you.")
+    registry.publish(
+        "hello", "1.1.0", {"cli.js": changed}, bin={"hello": "cli.js"}, dependencies={"greeting": "^1.0.0"}
+    )
+    declined = invoke(project, "update", "hello")
+    assert declined.exit_code == 1
+    assert "mcp:hello: package npm:hello was 1.0.0 and is 1.1.0 (major)" in declined.stdout
+    assert "mcp:hello greet: changed" in declined.stdout
+    assert [tree(project).is_dir(), greeted(project)] == [True, "hello ada"]  # one tree, and it runs
+    assert invoke(project, "update", "hello", "--yes").exit_code == 0
+    accept(project)
+    assert "is quarantined" in greeted(project)  # its description changed: a person accepts the tool, too
+    assert invoke(project, "remove", "hello", "--yes").exit_code == 0
+    assert "1.1.0" not in str(list((project.parent / "state" / "packages").rglob("hello/package.json")))

@@ -40,6 +40,7 @@ _SECONDS: Final = 600.0
 _MEMORY_BYTES: Final = 1024 * MIB
 """npm holds the metadata of all packages at once."""
 _OUTPUT_BYTES: Final = 4 * MIB
+"""The release times of a package with some ten thousand versions."""
 _NETWORK: Final = NetworkBounds(max_requests=20_000, max_bytes=2048 * MIB)
 """A request for each package's metadata and one for its archive, for some thousand packages."""
 
@@ -92,11 +93,11 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the registry says when versions were published."""
 
 
-def public_file(path: str) -> str:
-    """The real path of a file that must be granted; empty for one of the system, which everybody sees."""
+def public_files(path: str) -> tuple[str, ...]:
+    """The real path of a file that must be granted; none for one of the system, which everybody sees."""
     real = os.path.realpath(path)
     is_system = any(real == place or real.startswith(f"{place}/") for place in SYSTEM)
-    return "" if is_system or not Path(real).is_file() else real
+    return () if is_system or not Path(real).is_file() else (real,)
 
 
 class ConfinedInstall:

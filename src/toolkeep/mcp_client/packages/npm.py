@@ -22,7 +22,7 @@ from toolkeep.mcp_client.packages.confined_install import (
     ProgramFailed,
     Registry,
     Resolution,
-    public_file,
+    public_files,
     without_credentials,
 )
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
@@ -32,6 +32,7 @@ from toolkeep.text.display import echo_name
 _QUIET: Final = (
     *("--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--no-update-notifier", "--no-progress"),
     *("--loglevel=error", "--userconfig=none", "--globalconfig=none-global"),
+    *("--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=5000"),
     # Archives come from the registry too, whatever host its metadata names.
     *("--replace-registry-host=always", "--omit-lockfile-registry-resolved=false"),
 )
@@ -78,12 +79,9 @@ class Npm:
             # npm tells nobody an address with a password in it.
             reason = "is configured with a registry whose address holds a password, and none is passed on"
             raise ImportRefused("npm", reason, hint="configure a registry that needs none")
-        certificates = (settings.get("cafile"), os.environ.get("NODE_EXTRA_CA_CERTS"))
-        self._certificates = [str(path) for path in dict.fromkeys(certificates) if path]
+        self._certificate = str(settings.get("cafile") or "")
         urls = (self._registries["registry"], *self._registries.values())
-        self.registry = Registry(
-            urls=tuple(dict.fromkeys(urls)), files=tuple(filter(None, map(public_file, self._certificates)))
-        )
+        self.registry = Registry(urls=tuple(dict.fromkeys(urls)), files=public_files(self._certificate))
 
     def resolve(
         self, install: ConfinedInstall, command: PackageCommand, before: datetime | None
@@ -159,7 +157,7 @@ class Npm:
 
     def _npm(self, install: ConfinedInstall, *words: str, spawn: Sequence[str] = ()) -> str:
         folder = install.folder / _TREE
-        settings = {**self._registries, **({"cafile": self._certificates[0]} if self._certificates else {})}
+        settings = {**self._registries, **({"cafile": self._certificate} if self._certificate else {})}
         (folder / ".npmrc").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         flags = (*(flag for flag in _QUIET if flag.partition("=")[0] not in _names(words)), *words)
         argv = (*self._argv, *flags, f"--cache={install.folder}/cache")

@@ -2,7 +2,7 @@
 
 The state is private to the user, and no tool sees it; of a tree, its own server sees it read-only. A manifest
 beside each tree has the size, time and SHA-256 of each file. Before each start names, sizes, times and modes
-are compared; the hashes are compared by `toolkeep add mcp --refresh` and `toolkeep update`.
+are compared; the hashes are compared by `toolkeep add mcp NAME --refresh`.
 
 Not protected: a program of this user, outside the sandbox, that rewrites tree and manifest.
 """

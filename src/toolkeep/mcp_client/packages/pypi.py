@@ -27,7 +27,7 @@ from toolkeep.mcp_client.packages.confined_install import (
     ProgramFailed,
     Registry,
     Resolution,
-    public_file,
+    public_files,
     without_credentials,
 )
 from toolkeep.mcp_client.packages.package_trees import PYTHON
@@ -103,10 +103,8 @@ class Pip:
     def __init__(self) -> None:
         self._pip, self._code = _find_pip()
         self._python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        url, certificate = self._settings()
-        self._certificate = certificate or os.environ.get("SSL_CERT_FILE") or ""
-        files = filter(None, [public_file(self._certificate)] if self._certificate else [])
-        self.registry = Registry(urls=(without_credentials(url),), files=tuple(files))
+        url, self._certificate = self._settings()
+        self.registry = Registry(urls=(without_credentials(url),), files=public_files(self._certificate))
 
     def _settings(self) -> tuple[str, str]:
         environment = {**os.environ, "PYTHONPATH": str(Path(self._pip).parent)}
