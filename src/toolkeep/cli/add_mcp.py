@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from toolkeep.cli.approval_prompt import can_ask
 from toolkeep.cli.config_edit import Addition, check_agreed, check_name, propose, write_addition
+from toolkeep.cli.danger_dialogue import ask_dangers, original_of, read_dangers, reading_tools
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.package_install import InstallOptions, install_pinned, resolve_packages
 from toolkeep.cli.upstream_access import (
@@ -59,6 +61,12 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     type=click.Choice([*HANDSHAKE_VERSIONS, *MODERN_VERSIONS]),
     help="The MCP version that it speaks.",
 )
+@click.option(
+    "--start-timeout",
+    type=click.FloatRange(1, 600),
+    metavar="SECONDS",
+    help="How long it may take to start and list its tools.  [default: 30]",
+)
 @click.option("--sign-in", is_flag=True, help="Sign in with OAuth; the address to open is printed.")
 @click.option("--client-id", help="OAuth client id, for servers without dynamic registration.")
 @click.option("--client-secret", metavar="VARIABLE", help="Variable that holds the OAuth client secret.")
@@ -69,6 +77,9 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     multiple=True,
     metavar="PACKAGE",
     help="Run the install scripts of this npm package, confined; repeatable.",
+)
+@click.option(
+    "--danger", "dangers", multiple=True, metavar="TOOL=LEVEL", help="Danger of one of its tools; repeatable."
 )
 @click.option("--refresh", is_flag=True, help="List the tools of an added server again.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
@@ -82,10 +93,12 @@ def command(
     variables: tuple[str, ...],
     headers: tuple[str, ...],
     protocol: str | None,
+    start_timeout: float | None,
     client_id: str | None,
     client_secret: str | None,
     issuer: str | None,
     allow_scripts: tuple[str, ...],
+    dangers: tuple[str, ...],
     *,
     allow_new: bool,
     sign_in: bool,
@@ -99,7 +112,8 @@ def command(
     The server is a program and its arguments after --, an address, or the configuration file of a client
     that knows a server of that name (mcpServers), which is shown before anything of it is started. A program
     is started in the sandbox, reaches what --capability grants and nothing else, and is asked for its tools.
-    The list is kept beside .agent/config.yml. Nothing is called before `toolkeep accept`.
+    What npx, uvx, pipx run or bunx would download is installed once, confined, and runs from there. The list
+    is kept beside .agent/config.yml. Nothing is called before `toolkeep accept`.
     """
     root = project_folder(project)
     check_name(name)
@@ -113,6 +127,7 @@ def command(
     else:
         entry, given = _described(root, name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
+        entry |= {"start_timeout_s": start_timeout} if start_timeout else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
@@ -129,10 +144,17 @@ def command(
     if not usable:
         why = next(iter(map(_problem, offers)), "it lists none")
         raise ImportRefused(f"'{name}'", f"none of its tools can be imported: {why}")
+    reading = reading_tools(listing.tools, usable)
+    if not as_json:
+        _show(offers, reading)
+    found = read_dangers(dangers, usable)
+    if not (refresh or yes or as_json or dangers) and can_ask():
+        found = ask_dangers(usable, reading)
+    entry |= {"danger": found} if found else {}
     addition = _addition(root, name, entry, listing, is_there=refresh)
     is_new = not (refresh and _is_kept(addition))
     if not as_json:
-        _show(offers, addition)
+        say("", *addition.difference)
     if is_new:
         write_addition(addition, is_agreed=yes, as_json=as_json)
     keep_sign_in(root, name, access)
@@ -293,13 +315,17 @@ def _problem(offer: Offer) -> str:
     return f"{problems[0].field} {problems[0].message}" if problems else ""
 
 
-def _show(offers: list[Offer], addition: Addition) -> None:
+def _show(offers: list[Offer], reading: set[str]) -> None:
     for offer in offers:
         if why := _problem(offer):
             say(f"  - {visible(str(offer.name))}: {visible(why)}")
         else:
             held = f" (needs review: {visible(offer.suspicion)})" if offer.suspicion else ""
-            say(f"  + {visible(str(offer.name))}{held}")
-    say("")
-    for line in addition.difference:
-        say(line)
+            reads = " (reads, it says)" if original_of(offer) in reading else ""
+            say(f"  + {visible(str(offer.name))}{reads}{held}{_renamed(offer)}")
+
+
+def _renamed(offer: Offer) -> str:
+    """The server's own name of a tool, where another tool has it or it is not portable."""
+    original = original_of(offer)
+    return "" if original == offer.name else f" (renamed: the server calls it {visible(original)})"

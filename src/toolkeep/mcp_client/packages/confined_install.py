@@ -132,7 +132,7 @@ class ConfinedInstall:
         granted += [f"process.spawn:{name}" for name in spawn]
         program = replace(spec.program(base, lambda _: ""), folder=folder)
         place = confinement_for_grants(
-            map(Capability.read, granted), program.path, spec.shown(base), TrustedPaths(), base
+            map(Capability.read, granted), program.path, spec, TrustedPaths(), base
         )
         place = place._replace(reach=place.reach._replace(connects=True), memory_bytes=_MEMORY_BYTES)
         hosts = HostAllowlist(writes=tuple([await _scope(url) for url in self.registry.urls]))
