@@ -24,7 +24,6 @@ from toolkeep.cli.upstream_access import (
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ImportRefused
 from toolkeep.keep.open import offered_by_project, project_folder
-from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.packages.runner_commands import read_command
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
@@ -117,13 +116,10 @@ def command(
     """
     root = project_folder(project)
     check_name(name)
-    packages: PinnedPackages | None = None
+    given: dict[str, str] = {}
     if refresh:
         entry, known = known_server(root, name)
-        packages = known.packages
-        given: dict[str, str] = {}
-        if packages is not None:
-            install_pinned(root, packages)
+        packages = install_pinned(root, known.packages)
     else:
         entry, given = _described(root, name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
@@ -131,9 +127,8 @@ def command(
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
-        if runner := read_command(tuple(entry.get("command") or ())):
-            options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
-            packages = resolve_packages(root, runner, options)
+        options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
+        packages = resolve_packages(root, entry, options)
     access = access_for(root, name, entry, given, is_signed_in=sign_in)
     listing = list_server_tools(root, name, entry, given, access, packages)
     wishes = ImportOptions(

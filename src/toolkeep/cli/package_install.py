@@ -1,9 +1,9 @@
 """Resolving and installing the packages of a server, while a person is present."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,7 +15,7 @@ from toolkeep.keep.open import open_state
 from toolkeep.mcp_client.packages.confined_install import ConfinedInstall, Resolution
 from toolkeep.mcp_client.packages.package_trees import PackageTrees, check_tree
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
-from toolkeep.mcp_client.packages.runner_commands import PackageCommand
+from toolkeep.mcp_client.packages.runner_commands import PackageCommand, read_command
 from toolkeep.mcp_client.pinned_tools import read_listing
 from toolkeep.storage.state_folder import protected_folder
 from toolkeep.text.display import counted
@@ -51,8 +51,11 @@ def state_path(root: Path) -> Path:
     return Path(state.folder)
 
 
-def resolve_packages(root: Path, command: PackageCommand, options: InstallOptions) -> PinnedPackages:
-    """Resolve what a command needs, as the registry has it now, and install it."""
+def resolve_packages(root: Path, entry: Mapping[str, Any], options: InstallOptions) -> PinnedPackages | None:
+    """Resolve what a server needs, as the registry has it now, and install it; None for other programs."""
+    command = read_command(tuple(entry.get("command") or ()))
+    if command is None:
+        return None
     manager = _manager(command.ecosystem)
     before = None if options.allow_new else datetime.now(UTC) - timedelta(days=MIN_RELEASE_AGE_DAYS)
     trees = trees_of(root)
@@ -68,8 +71,10 @@ def resolve_packages(root: Path, command: PackageCommand, options: InstallOption
     return pinned
 
 
-def install_pinned(root: Path, pinned: PinnedPackages) -> None:
+def install_pinned(root: Path, pinned: PinnedPackages | None) -> PinnedPackages | None:
     """Install a pinned tree, unless it is there and whole; every hash is compared."""
+    if pinned is None:
+        return None
     trees = trees_of(root)
     try:
         check_tree(trees.path(pinned.digest), with_hashes=True)
@@ -77,6 +82,7 @@ def install_pinned(root: Path, pinned: PinnedPackages) -> None:
         manager = _manager(pinned.ecosystem)
         with trees.staging() as folder:
             _install(manager, ConfinedInstall(folder, manager.registry), trees, pinned)
+    return pinned
 
 
 def remove_unused(root: Path, used: set[str]) -> None:

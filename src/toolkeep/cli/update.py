@@ -10,7 +10,6 @@ from toolkeep.cli.package_install import InstallOptions, remove_unused, resolve_
 from toolkeep.cli.upstream_access import known_server, list_server_tools
 from toolkeep.errors import FileUnreadable, ImportRefused, ToolkeepError
 from toolkeep.keep.open import Offered, offered_by_project, project_folder
-from toolkeep.mcp_client.packages.runner_commands import read_command
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.registry.lockfile import Difference, Lock, arriving_lock, differences, of_origins
 from toolkeep.storage.atomic_files import write_whole
@@ -47,13 +46,14 @@ def command(
     root = project_folder(project)
     check_name(name)
     entry, before = known_server(root, name)
-    runner = read_command(tuple(entry.get("command") or ()))
-    if before.packages is None or runner is None:
+    if before.packages is None:
         hint = f"to list its tools again: toolkeep add mcp {name} --refresh"
         raise ImportRefused(f"'{name}'", "does not run from installed packages", hint=hint)
     scripts = allow_scripts or before.packages.scripts
     options = InstallOptions(allow_new=allow_new, allow_scripts=scripts, as_json=as_json)
-    packages = resolve_packages(root, runner, options)
+    packages = resolve_packages(root, entry, options)
+    if packages is None:
+        raise ImportRefused(f"'{name}'", "has another command than its packages were pinned for")
     try:
         after = list_server_tools(root, name, entry, {}, None, packages)
         changes = _changes(root, name, after)
