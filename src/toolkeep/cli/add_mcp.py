@@ -4,33 +4,26 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from toolkeep.cli.approval_prompt import can_ask
-from toolkeep.cli.config_edit import Addition, check_agreed, check_name, propose, write_addition
-from toolkeep.cli.danger_dialogue import ask_dangers, original_of, read_dangers, reading_tools
+from toolkeep.cli.add_client_servers import add_client_servers
+from toolkeep.cli.config_edit import check_agreed, check_name
+from toolkeep.cli.import_server import ImportChoices, import_server
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.package_install import InstallOptions, install_pinned, resolve_packages
 from toolkeep.cli.upstream_access import (
-    access_for,
     add_oauth,
-    keep_sign_in,
     known_server,
-    list_server_tools,
 )
-from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ImportRefused
-from toolkeep.keep.open import offered_by_project, project_folder
+from toolkeep.keep.open import project_folder
 from toolkeep.mcp_client.packages.runner_commands import read_command
-from toolkeep.mcp_client.pinned_tools import PinnedTools
-from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
-from toolkeep.mcp_client.upstream_provider import capabilities_of, target_of
+from toolkeep.mcp_client.upstream_provider import capabilities_of
 from toolkeep.mcp_protocol.versions import HANDSHAKE_VERSIONS, MODERN_VERSIONS
-from toolkeep.registry.admit import check_definition
-from toolkeep.registry.coerce import Offer
 from toolkeep.sources.definition_files import read_data
 from toolkeep.text.display import counted, visible
 
@@ -40,8 +33,15 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 
 
 @click.command("mcp", context_settings={"ignore_unknown_options": False})
-@click.argument("name")
+@click.argument("name", required=False)
 @click.argument("server", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND… | URL | FILE")
+@click.option(
+    "--from",
+    "source",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Add every server of an MCP client's configuration, or NAME of it.",
+)
 @click.option(
     "--capability",
     "capabilities",
@@ -85,8 +85,9 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @project
 @common
 def command(
-    name: str,
+    name: str | None,
     server: tuple[str, ...],
+    source: Path | None,
     capabilities: tuple[str, ...],
     code: tuple[str, ...],
     variables: tuple[str, ...],
@@ -113,8 +114,17 @@ def command(
     is started in the sandbox, reaches what --capability grants and nothing else, and is asked for its tools.
     What npx, uvx, pipx run or bunx would download is installed once, confined, and runs from there. The list
     is kept beside .agent/config.yml. Nothing is called before `toolkeep accept`.
+
+    With --from, all servers of a client's file are added, each with its own verdict. Credentials in their
+    variables and headers are stored in the state folder, and not in the project.
     """
     root = project_folder(project)
+    options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
+    if source is not None:
+        _add_all(add_client_servers(root, source, name, options, is_agreed=yes), as_json=as_json)
+        return
+    if name is None:
+        raise click.UsageError("Missing argument 'NAME'.")
     check_name(name)
     given: dict[str, str] = {}
     if refresh:
@@ -127,38 +137,16 @@ def command(
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
-        options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
         packages = resolve_packages(root, entry, options)
-    access = access_for(root, name, entry, given, is_signed_in=sign_in)
-    listing = list_server_tools(root, name, entry, given, access, packages)
-    wishes = ImportOptions(
-        name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
+    choices = ImportChoices(
+        dangers=dangers, is_signed_in=sign_in, is_there=refresh, is_agreed=yes, as_json=as_json
     )
-    offers = import_listing(listing, wishes, [] if refresh else _taken(root))
-    usable = [offer for offer in offers if not _problem(offer)]
-    if not usable:
-        why = next(iter(map(_problem, offers)), "it lists none")
-        raise ImportRefused(f"'{name}'", f"none of its tools can be imported: {why}")
-    reading = reading_tools(listing.tools, usable)
-    if not as_json:
-        _show(offers, reading)
-    found = read_dangers(dangers, usable)
-    if not (refresh or yes or as_json or dangers) and can_ask():
-        found = ask_dangers(usable, reading)
-    entry |= {"danger": found} if found else {}
-    addition = _addition(root, name, entry, listing, is_there=refresh)
-    is_new = not (refresh and _is_kept(addition))
-    if not as_json:
-        say("", *addition.difference)
-    if is_new:
-        write_addition(addition, is_agreed=yes, as_json=as_json)
-    keep_sign_in(root, name, access)
+    told = import_server(root, name, entry, given, packages, choices)
+    is_new = told.pop("is_new")
     if as_json:
-        refused = {str(offer.name): why for offer in offers if (why := _problem(offer))}
-        told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}
-        print_json({**told, "refused": refused})
+        print_json(told)
         return
-    count = counted(len(usable), "tool")
+    count = counted(len(told["tools"]), "tool")
     if not is_new:
         say_done(f"'{name}' lists the same tools as before: {count}")
         return
@@ -166,6 +154,16 @@ def command(
     say("  To use them, accept the configuration: toolkeep accept")
     if needed := " and ".join(map(str, capabilities_of(entry))):
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
+
+
+def _add_all(verdicts: dict[str, Any], *, as_json: bool) -> None:
+    """Say what became of the servers of a file; exit status 1 if one could not be added."""
+    if as_json:
+        print_json({"servers": verdicts})
+    elif any(verdict["added"] for verdict in verdicts.values()):
+        say("  To use them, accept the configuration: toolkeep accept")
+    if not all(verdict["added"] or verdict.get("is_own") for verdict in verdicts.values()):
+        sys.exit(1)
 
 
 def _program(word: str, root: Path) -> str:
@@ -275,52 +273,3 @@ def _agree(entry: dict[str, Any], *, is_agreed: bool, as_json: bool) -> None:
     if not as_json:
         say(visible(whom))
     check_agreed("Ask it for its tools?", as_json=as_json)
-
-
-def _taken(root: Path) -> list[str]:
-    keep = offered_by_project(root).keep
-    return [taken for tool in keep.tools() for taken in (tool.name, *tool.definition.aliases)]
-
-
-def _addition(
-    root: Path, name: str, entry: dict[str, Any], listing: PinnedTools, *, is_there: bool
-) -> Addition:
-    file_name, content = f"{name}.mcp.json", listing.to_bytes()
-    if not is_there:
-        return propose(root, name, entry, file_name, content, kind="mcp")
-    path = root / ".agent" / "config.yml"
-    text = path.read_text()
-    return Addition(
-        path=path, before=text, after=text, document=path.parent / str(entry["mcp"]), content=content
-    )
-
-
-def _is_kept(addition: Addition) -> bool:
-    """Whether the server lists what is stored already."""
-    try:
-        return addition.document.read_bytes() == addition.content
-    except OSError:
-        return False
-
-
-def _problem(offer: Offer) -> str:
-    if isinstance(offer.tool, Exception):
-        return str(getattr(offer.tool, "problems", [offer.tool])[0])
-    problems, _ = check_definition(offer.tool) if isinstance(offer.tool, ToolDefinition) else ((), ())
-    return f"{problems[0].field} {problems[0].message}" if problems else ""
-
-
-def _show(offers: list[Offer], reading: set[str]) -> None:
-    for offer in offers:
-        if why := _problem(offer):
-            say(f"  - {visible(str(offer.name))}: {visible(why)}")
-        else:
-            held = f" (needs review: {visible(offer.suspicion)})" if offer.suspicion else ""
-            reads = " (reads, it says)" if original_of(offer) in reading else ""
-            say(f"  + {visible(str(offer.name))}{reads}{held}{_renamed(offer)}")
-
-
-def _renamed(offer: Offer) -> str:
-    """The server's own name of a tool, where another tool has it or it is not portable."""
-    original = original_of(offer)
-    return "" if original == offer.name else f" (renamed: the server calls it {visible(original)})"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from toolkeep.cli.options import say
 from toolkeep.cli.progress import progress
 from toolkeep.config.settings import SecretSource
-from toolkeep.errors import ImportRefused, SignInFailed
+from toolkeep.errors import ImportRefused, SignInFailed, StateUnusable
 from toolkeep.keep.open import (
     check_accepted,
     offered_by_project,
@@ -31,7 +32,8 @@ from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.mcp_client.upstream_provider import McpProvider
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.sources.secret_sources import UpstreamSecrets
-from toolkeep.storage.state_folder import protected_folder
+from toolkeep.storage.atomic_files import write_whole
+from toolkeep.storage.state_folder import make_private, protected_folder
 from toolkeep.stores.sign_ins import SignInStore
 from toolkeep.text.display import visible
 
@@ -104,14 +106,35 @@ def client_settings(entry: dict[str, Any], given: dict[str, str]) -> OAuthSettin
     return OAuthSettings.read(told, secret)
 
 
-def secrets_of(entry: dict[str, Any]) -> UpstreamSecrets:
+def _stored_folder(root: Path, name: str) -> Path | None:
+    state = open_state(root)
+    return Path(state.folder) / "secrets" / name if state else None
+
+
+def store_secrets(root: Path, name: str, values: Mapping[str, str]) -> None:
+    """Store the secrets of an upstream in the state: files that only this user reads, and no tool sees."""
+    folder = _stored_folder(root, name)
+    if folder is None:
+        raise StateUnusable("~", "there is no state folder to store secrets in", hint="set TOOLKEEP_HOME")
+    for secret, value in values.items():
+        make_private(folder)
+        write_whole(folder / secret, f"{value}\n".encode())
+
+
+def forget_secrets(root: Path, name: str) -> None:
+    """Remove the stored secrets of an upstream."""
+    if (folder := _stored_folder(root, name)) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def secrets_of(entry: dict[str, Any], stored: Path | None = None) -> UpstreamSecrets:
     """The secrets that an entry names, read when needed."""
     sources = {
         secret: SecretSource(kind=kind, where=str(where))
         for secret, source in (entry.get("secrets") or {}).items()
         for kind, where in source.items()
     }
-    return UpstreamSecrets(sources)
+    return UpstreamSecrets(sources, stored)
 
 
 def sign_in_store(root: Path) -> SignInStore:
@@ -150,7 +173,7 @@ def list_server_tools(
     files = resolved(trusted_files(settings))
     hidden = str(protected_folder(state.folder)) if state else ""
     trusted = TrustedPaths(hidden, files=lambda: [files])
-    secrets = secrets_of(entry)
+    secrets = secrets_of(entry, _stored_folder(root, name))
 
     def secret(wanted: str) -> str:
         return given[wanted] if wanted in given else secrets[wanted]

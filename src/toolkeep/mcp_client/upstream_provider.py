@@ -60,7 +60,8 @@ class McpProvider:
         listing = self._listing or self.listing()
         self.identity = {**listing.server, **_address(self._upstream.written)}
         self.packages = listing.locked_packages()
-        secrets = UpstreamSecrets(self._upstream.secrets)
+        stored = self._state / "secrets" / self._upstream.name if self._state else None
+        secrets = UpstreamSecrets(self._upstream.secrets, stored)
         options = import_options_of(self._upstream)
         if self._state is not None:
             options = replace(options, target=with_program(options.target, listing.packages, self._state))

@@ -52,8 +52,8 @@ def hello(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Registry, 
             bin={"sh": "../../../../../../../bin/sh"},
             scripts={"install": MARK},
         )
-        # The state of the keep lies in the folder that the server may read.
-        around = f"fs.read:{project.parent}"
+        # The state of the keep lies in the folder that the agent may read.
+        around = f"fs.read:{project}"
         done = add(
             project, "--capability", around, "--", "npx", "-y", "hello", "ada", str(project.parent / "state")
         )
