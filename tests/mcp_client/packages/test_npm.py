@@ -34,7 +34,9 @@ pytestmark = [
 ]
 
 
-LISTING = "exports.answer = (name) => `hello ${name} ${require('fs').readdirSync(process.argv[3])}`;"
+SEES = (
+    "exports.answer = (name) => `hello ${name} ${require('fs').existsSync(process.argv[3] + '/state.db')}`;"
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def hello(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Registry, 
         registry.publish(
             "greeting",
             "1.0.1",
-            {"index.js": LISTING, "../../../../escaped": "x"},
+            {"index.js": SEES, "../../../../escaped": "x"},
             links={"passwd": "/etc/passwd"},
             main="index.js",
             bin={"sh": "../../../../../../../bin/sh"},
@@ -55,7 +57,15 @@ def hello(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Registry, 
         # The state of the keep lies in the folder that the agent may read.
         around = f"fs.read:{project}"
         done = add(
-            project, "--capability", around, "--", "npx", "-y", "hello", "ada", str(project.parent / "state")
+            project,
+            "--capability",
+            around,
+            "--",
+            "npx",
+            "-y",
+            "hello",
+            "ada",
+            str(project.parent / "state"),
         )
         accept(project)
         yield registry, project, done
@@ -76,7 +86,9 @@ def test_npx_is_resolved_once_and_its_program_runs_from_the_state(hello: Hello) 
     names = {path.name for path in project.parent.rglob("*")}
     assert ("cli.js" in names, names & {"marker", "escaped", "passwd", "sh"}) == (True, set())
     asked = len(registry.asked)
-    assert greeted(project, f"fs.read:{project.parent}") == "hello ada packages"  # nothing else of the state
+    assert (
+        greeted(project, f"fs.read:{project.parent}") == "hello ada false"
+    )  # it sees nothing else of the state
     assert len(registry.asked) == asked  # the server reaches no registry, and needs none
 
 
@@ -91,7 +103,7 @@ def test_the_lock_lists_every_package_and_holds_the_tools_back_if_it_names_other
         ("npm:hello", "1.0.0", "sha512-"),
     ]
     assert invoke(project, "lock", "--check").exit_code == 0
-    assert greeted(project, f"fs.read:{project.parent}") == "hello ada packages"
+    assert greeted(project, f"fs.read:{project.parent}") == "hello ada false"
     lock.write_text(text.replace(packages[0]["integrity"], packages[1]["integrity"]))
     assert "has another integrity hash under the same version" in invoke(project, "lock", "--check").stdout
     assert "is quarantined" in greeted(project, f"fs.read:{project.parent}")
@@ -112,7 +124,7 @@ def test_a_pinned_tree_is_installed_anew_only_as_it_was_pinned(hello: Hello) -> 
     assert (
         json.loads((tree(project) / "node_modules/greeting/package.json").read_text())["version"] == "1.0.1"
     )
-    assert greeted(project, f"fs.read:{project.parent}") == "hello ada packages"
+    assert greeted(project, f"fs.read:{project.parent}") == "hello ada false"
     # It answers with another archive for a version that was pinned: nothing is installed.
     shutil.rmtree(tree(project))
     registry.archives["/npm/greeting/-/greeting-1.0.1.tgz"] = registry.archives[
