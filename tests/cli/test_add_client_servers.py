@@ -39,6 +39,10 @@ def test_a_clients_servers_are_added_each_with_its_verdict(project: Path) -> Non
     assert (KEY in written + done.output, "MODE" in written) == (False, True)
     kept = project.parent / "state" / "secrets" / "hello" / "API_KEY"
     assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == (f"{KEY}\n", 0o600)
+    again = {"mcpServers": {"hello": {**servers["hello"], "env": {"API_KEY": "another"}}}}
+    file.write_text(json.dumps(again))
+    assert "exists already" in invoke(project, "add", "mcp", "--from", str(file), "--yes").stderr
+    assert kept.read_text() == f"{KEY}\n"
     accept(project)
     assert greeted(project) == "hello kept"
     assert invoke(project, "remove", "hello", "--yes").exit_code == 0

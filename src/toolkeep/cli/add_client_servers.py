@@ -9,7 +9,7 @@ from toolkeep.cli.config_edit import check_agreed
 from toolkeep.cli.import_server import ImportChoices, import_server
 from toolkeep.cli.options import say, say_done, say_failed
 from toolkeep.cli.package_install import InstallOptions, resolve_packages
-from toolkeep.cli.upstream_access import forget_secrets, store_secrets
+from toolkeep.cli.upstream_access import store_secrets
 from toolkeep.errors import ImportRefused, ToolkeepError
 from toolkeep.text.display import counted, visible
 
@@ -45,12 +45,12 @@ def _added(root: Path, server: ClientServer, options: InstallOptions) -> dict[st
     if server.problem:
         return _verdict(server, server.problem, options)
     try:
-        store_secrets(root, server.name, server.secrets)
         packages = resolve_packages(root, server.entry, options)
         choices = ImportChoices(is_agreed=True, as_json=options.as_json)
-        told = import_server(root, server.name, dict(server.entry), {}, packages, choices)
+        told = import_server(root, server.name, dict(server.entry), server.secrets, packages, choices)
+        # Last: a server of this name may be there already, with secrets of its own.
+        store_secrets(root, server.name, server.secrets)
     except ToolkeepError as error:
-        forget_secrets(root, server.name)
         return _verdict(server, error.message, options, error.hint)
     if not options.as_json:
         say_done(f"added '{server.name}' with {counted(len(told['tools']), 'tool')}")

@@ -19,6 +19,8 @@ from toolkeep.cli.upstream_access import (
     add_oauth,
     known_server,
 )
+from toolkeep.definitions.tool_names import kind_of
+from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.errors import ImportRefused
 from toolkeep.keep.open import project_folder
 from toolkeep.mcp_client.packages.runner_commands import read_command
@@ -47,6 +49,15 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     "capabilities",
     multiple=True,
     help="What it may access, such as fs.read:./docs; repeatable.",
+)
+@click.option(
+    "--prompts", multiple=True, metavar="PATTERN", help="Prompts to pass on, '*' for all; repeatable."
+)
+@click.option(
+    "--resources",
+    multiple=True,
+    metavar="PATTERN",
+    help="Resources to pass on, by URI, such as 'docs://*'; repeatable.",
 )
 @click.option("--code", multiple=True, help="A folder or file of its program; repeatable.")
 @click.option(
@@ -89,6 +100,8 @@ def command(
     server: tuple[str, ...],
     source: Path | None,
     capabilities: tuple[str, ...],
+    prompts: tuple[str, ...],
+    resources: tuple[str, ...],
     code: tuple[str, ...],
     variables: tuple[str, ...],
     headers: tuple[str, ...],
@@ -133,6 +146,8 @@ def command(
     else:
         entry, given = _described(root, name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
+        lists = {"prompts": list(prompts), "resources": list(resources)}
+        entry |= {key: patterns for key, patterns in lists.items() if patterns}
         entry |= {"start_timeout_s": start_timeout} if start_timeout else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
@@ -146,13 +161,17 @@ def command(
     if as_json:
         print_json(told)
         return
-    count = counted(len(told["tools"]), "tool")
+    kinds = [kind_of(str(tool)) for tool in told["tools"]]
+    count = ", ".join(counted(kinds.count(kind), kind.value) for kind in CallKind if kind in kinds)
     if not is_new:
-        say_done(f"'{name}' lists the same tools as before: {count}")
+        say_done(f"'{name}' lists the same as before: {count}")
         return
     say_done(f"added '{name}' with {count}")
     say("  To use them, accept the configuration: toolkeep accept")
-    if needed := " and ".join(map(str, capabilities_of(entry))):
+    passed_on = [
+        f"mcp.{kind.value}s:{name}" for kind in CallKind if kind in kinds and kind is not CallKind.TOOL
+    ]
+    if needed := " and ".join([*map(str, capabilities_of(entry)), *passed_on]):
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
 
 

@@ -11,8 +11,11 @@ from toolkeep.cli.danger_dialogue import ask_dangers, original_of, read_dangers,
 from toolkeep.cli.options import say
 from toolkeep.cli.upstream_access import access_for, keep_sign_in, list_server_tools
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.tool_names import kind_of
+from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.errors import ImportRefused
 from toolkeep.keep.open import offered_by_project
+from toolkeep.mcp_client.item_import import import_items
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
@@ -46,13 +49,18 @@ def import_server(
     access = access_for(root, name, entry, given, is_signed_in=choices.is_signed_in)
     listing = list_server_tools(root, name, entry, given, access, packages)
     wishes = ImportOptions(
-        name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
+        name=name,
+        capabilities=capabilities_of(entry),
+        prompts=tuple(entry.get("prompts") or ()),
+        resources=tuple(entry.get("resources") or ()),
+        target=target_of(entry, str(root / ".agent")),
     )
-    offers = import_listing(listing, wishes, [] if choices.is_there else _taken(root))
+    taken = [] if choices.is_there else _taken(root)
+    offers = [*import_listing(listing, wishes, taken), *import_items(listing, wishes, taken)]
     usable = [offer for offer in offers if not _problem(offer)]
     if not usable:
         why = next(iter(map(_problem, offers)), "it lists none")
-        raise ImportRefused(f"'{name}'", f"none of its tools can be imported: {why}")
+        raise ImportRefused(f"'{name}'", f"nothing of it can be imported: {why}")
     reading = reading_tools(listing.tools, usable)
     if not as_json:
         _show(offers, reading)
@@ -73,8 +81,7 @@ def import_server(
 
 
 def _taken(root: Path) -> list[str]:
-    keep = offered_by_project(root).keep
-    return [taken for tool in keep.tools() for taken in (tool.name, *tool.definition.aliases)]
+    return offered_by_project(root).keep.registered_names()
 
 
 def _addition(
@@ -116,6 +123,8 @@ def _show(offers: list[Offer], reading: set[str]) -> None:
 
 
 def _renamed(offer: Offer) -> str:
-    """The server's own name of a tool, where another tool has it or it is not portable."""
+    """The URI of a resource; the server's own name of a tool, where it could not be kept."""
     original = original_of(offer)
+    if kind_of(original) is CallKind.RESOURCE:
+        return f" ({visible(original.partition(':')[2])})"
     return "" if original == offer.name else f" (renamed: the server calls it {visible(original)})"

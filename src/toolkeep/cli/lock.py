@@ -79,13 +79,15 @@ def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
 def _listings(root: Path, settings: Settings) -> "dict[str, PinnedTools]":
     """What the MCP servers of the project list now."""
     from toolkeep.cli.upstream_access import access_for, list_server_tools
+    from toolkeep.mcp_client.pinned_tools import read_listing
 
     listings = {}
     for upstream in settings.upstreams.values():
         if upstream.is_project and upstream.kind == "mcp":
             entry = dict(upstream.data)
             access = access_for(root, upstream.name, entry, {}, is_signed_in=False)
-            listings[upstream.name] = list_server_tools(root, upstream.name, entry, {}, access)
+            packages = read_listing(Path(upstream.folder) / str(entry["mcp"]))[0].packages
+            listings[upstream.name] = list_server_tools(root, upstream.name, entry, {}, access, packages)
     return listings
 
 

@@ -535,7 +535,7 @@ def upstream_providers(
     }
 
     def taken() -> list[str]:
-        return [name for tool in keep.tools() for name in (tool.name, *tool.definition.aliases)]
+        return keep.registered_names()
 
     return [
         kinds[upstream.kind](upstream, taken, priority=200 + index)

@@ -11,6 +11,7 @@ from toolkeep.definitions.argument_roles import read_roles
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
+from toolkeep.mcp_client.item_import import import_items
 from toolkeep.mcp_client.packages.package_trees import with_program
 from toolkeep.mcp_client.pinned_tools import PinnedTools, read_listing
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
@@ -62,10 +63,10 @@ class McpProvider:
         self.packages = listing.locked_packages()
         stored = self._state / "secrets" / self._upstream.name if self._state else None
         secrets = UpstreamSecrets(self._upstream.secrets, stored)
-        options = import_options_of(self._upstream)
+        wishes, taken = import_options_of(self._upstream), self._taken()
         if self._state is not None:
-            options = replace(options, target=with_program(options.target, listing.packages, self._state))
-        offers = import_listing(listing, options, self._taken())
+            wishes = replace(wishes, target=with_program(wishes.target, listing.packages, self._state))
+        offers = [*import_listing(listing, wishes, taken), *import_items(listing, wishes, taken)]
         return [_with(offer, secrets) for offer in offers]
 
     def listing(self) -> PinnedTools:
@@ -85,6 +86,8 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         name=upstream.name,
         capabilities=capabilities_of(data),
         tools=tuple(data.get("tools") or ()),
+        prompts=tuple(data.get("prompts") or ()),
+        resources=tuple(data.get("resources") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
         roles=read_roles(data.get("flow") or {}),
         target=target_of(data, upstream.folder),
