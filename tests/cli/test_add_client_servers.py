@@ -4,6 +4,7 @@ import json
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_a_clients_servers_are_added_each_with_its_verdict(project: Path) -> Non
     program.write_text(
         SERVER_PY.replace("sys.argv[1]", '__import__("os").environ["API_KEY"][:4]') + "main()\n"
     )
-    servers = {
+    servers: dict[str, Any] = {
         "hello": {"command": sys.executable, "args": [str(program)], "env": {"API_KEY": KEY, "MODE": "fast"}},
         "box": {"command": "docker", "args": ["run", "-i", "x"]},
         "toolkeep": {"command": "toolkeep", "args": ["mcp"]},

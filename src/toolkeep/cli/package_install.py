@@ -97,6 +97,13 @@ def remove_unused(root: Path, used: set[str]) -> None:
         trees.remove(digest)
 
 
+def discard_packages(root: Path, digest: str) -> None:
+    """Remove an installed tree, unless a list of the project names it."""
+    named = set[str]().union(*map(packages_of, (root / ".agent").glob("*.mcp.json")))
+    if digest not in named:
+        trees_of(root).remove(digest)
+
+
 def packages_of(listing: Path) -> set[str]:
     """The installed tree that a list names, if any."""
     try:

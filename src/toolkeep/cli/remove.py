@@ -9,13 +9,12 @@ import msgspec
 
 from toolkeep.cli.config_edit import block_end, changed_lines, check_agreed, check_name
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.cli.package_install import packages_of
+from toolkeep.cli.package_install import discard_packages, packages_of
 from toolkeep.cli.upstream_access import forget_secrets
 from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.host.files import check_inside
 from toolkeep.json_values.yaml import Document, read_yaml
 from toolkeep.keep.open import open_state, project_folder, read_configuration, sign_ins_of
-from toolkeep.mcp_client.packages.package_trees import PackageTrees
 from toolkeep.registry.lockfile import LOCK_FILE, Lock, of_origins
 from toolkeep.storage.atomic_files import write_whole
 from toolkeep.storage.lock_file import read_lock_file, write_lock_file
@@ -216,9 +215,8 @@ def _carry_out(removal: Removal, state: KeepState | None) -> None:
         if removal.listing is not None:
             packages = packages_of(removal.listing)
             removal.listing.unlink()
-            # Another upstream may run the same packages.
-            if packages - set().union(*map(packages_of, removal.listing.parent.glob("*.mcp.json"))) and state:
-                PackageTrees(state.folder).remove(*packages)
+            for digest in packages:
+                discard_packages(removal.root, digest)
     except OSError as error:
         raise FileUnreadable(str(error.filename or removal.path), error.strerror or "is in use") from error
     forget_secrets(removal.root, removal.name)

@@ -6,7 +6,7 @@ import click
 
 from toolkeep.cli.config_edit import check_agreed, check_name
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.cli.package_install import InstallOptions, remove_unused, resolve_packages, trees_of
+from toolkeep.cli.package_install import InstallOptions, discard_packages, remove_unused, resolve_packages
 from toolkeep.cli.upstream_access import known_server, list_server_tools
 from toolkeep.errors import FileUnreadable, ImportRefused, ToolkeepError
 from toolkeep.keep.open import Offered, offered_by_project, project_folder
@@ -64,8 +64,7 @@ def command(
                 check_agreed("Write this?", as_json=as_json)
             _write(root / ".agent" / str(entry["mcp"]), after)
     except ToolkeepError:
-        if packages.digest != before.packages.digest:
-            trees_of(root).remove(packages.digest)
+        discard_packages(root, packages.digest)
         raise
     remove_unused(root, {before.packages.digest, packages.digest})
     if as_json:

@@ -60,7 +60,7 @@ async def inspect_mcp_server(
     """
     pool = Pool()
     contacts: list[Contact] = []
-    shown = str(entry.get("url") or " ".join(entry.get("command") or ()))
+    shown = str(entry.get("url") or " ".join(entry.get("documented") or entry.get("command") or ()))
     try:
         session = await _begun(
             entry, base, secret, trusted, pool, access, contacts, may_be_unconfined=may_be_unconfined
@@ -92,7 +92,7 @@ async def _listed(session: McpSession, entry: Mapping[str, Any]) -> PinnedTools:
         ("resources", "resources"),
         ("templates", "resources"),
     )
-    passed_on = {
+    passed_on: dict[str, Any] = {
         name: matching(await session.client.list_entries(name), name, entry[key])
         for name, key in lists
         if entry.get(key)

@@ -41,7 +41,8 @@ def with_program(target: Mapping[str, Any], pinned: PinnedPackages | None, state
     command = read_command(tuple(target["command"]))
     tree = PackageTrees(state).path(pinned.digest)
     argv = [*_argv(pinned, tree), *(command.arguments if command else ())]
-    return {**target, "command": argv, "code": [*target.get("code", ()), str(tree)], "tree": str(tree)}
+    code = [*target.get("code", ()), str(tree)]
+    return {**target, "command": argv, "code": code, "tree": str(tree), "documented": target["command"]}
 
 
 def _argv(pinned: PinnedPackages, tree: Path) -> list[str]:
