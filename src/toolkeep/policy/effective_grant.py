@@ -94,13 +94,13 @@ def check_scopes(capabilities: Iterable[Capability]) -> None:
 
 def _granted(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:
     """The scope of a grant; ValueError for a network scope that could never allow anything."""
-    if TOUCH_FORMS[held.kind] is TouchForm.URL:
+    if TOUCH_FORMS.get(held.kind) is TouchForm.URL:
         return HostScope.read_grant(held.scope)
     return _scope(held, base, search, written)
 
 
 def _scope(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:
-    match TOUCH_FORMS[held.kind]:
+    match TOUCH_FORMS.get(held.kind):
         case TouchForm.PATH:
             return Folder(held.scope, base, written)
         case TouchForm.URL:

@@ -149,7 +149,9 @@ async def talk(access: Access) -> McpSession:
 
 
 async def called(access: Access) -> Any:
-    said = await (await talk(access)).client.call("echo", {}, ActiveCall("call"))
+    said = await (await talk(access)).client.call(
+        "tools/call", {"name": "echo", "arguments": {}}, ActiveCall("call")
+    )
     return value_of(said, wants_structure=False)
 
 
