@@ -17,11 +17,13 @@ from click.core import ParameterSource
 from toolkeep.cli.approval_prompt import can_ask, forget_typed
 from toolkeep.cli.danger_dialogue import reading_tools, typed_line
 from toolkeep.cli.options import print_json, say
+from toolkeep.cli.package_install import discard_packages
 from toolkeep.cli.progress import progress
-from toolkeep.cli.upstream_access import trusted_paths_of
+from toolkeep.cli.upstream_access import started_entry, trusted_paths_of
 from toolkeep.errors import ImportRefused
 from toolkeep.execution.observation.proposed_grant import Observation, Proposal, propose_grant
 from toolkeep.mcp_client.observe_server import observe_server
+from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.text.display import counted, visible, visible_lines
@@ -32,7 +34,15 @@ _READING: Final = 50
 """Reading tools that are printed as options."""
 
 
-def ask_for_grant(root: Path, name: str, entry: dict[str, Any], *, is_asked: bool, as_json: bool) -> None:
+def ask_for_grant(
+    root: Path,
+    name: str,
+    entry: dict[str, Any],
+    packages: PinnedPackages | None,
+    *,
+    is_asked: bool,
+    as_json: bool,
+) -> None:
     """Observe a server, and add to its entry what the person grants; exits where nobody can be asked.
 
     To be called from the command itself, whose options are printed again with those of the grant.
@@ -44,20 +54,24 @@ def ask_for_grant(root: Path, name: str, entry: dict[str, Any], *, is_asked: boo
     _, trusted = trusted_paths_of(root)
     try:
         with progress("Observing the server"):
-            observation = asyncio.run(observe_server(entry, str(root), trusted))
+            started = started_entry(root, entry, packages)
+            observation = asyncio.run(observe_server(started, str(root), trusted))
             proposal = propose_grant(observation)
     except ValueError as error:
         raise ImportRefused(f"'{name}'", str(error), hint="name a program that is there") from error
     reading, command = _reading(observation, name), _command()
     if as_json:
         print_json({"upstream": name, **_data(observation, proposal, reading, command)})
-        sys.exit(0)
-    _show(observation, proposal)
-    if is_asked and can_ask():
+    else:
+        _show(observation, proposal)
+    if is_asked and not as_json and can_ask():
         granted = [proposal.lines[number].capability for number in _ticked(len(proposal.lines))]
         entry.update({"capabilities": [*(entry.get("capabilities") or ()), *granted]} if granted else {})
         return
-    _show_command(proposal, reading, command)
+    if not as_json:
+        _show_command(proposal, reading, command)
+    if packages is not None:
+        discard_packages(root, packages.digest)
     sys.exit(0)
 
 

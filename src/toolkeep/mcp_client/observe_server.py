@@ -16,7 +16,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from toolkeep.mcp_client.session import connect
 from toolkeep.mcp_client.stdio_transport import LINE_BYTES, StdioTransport, exit_failure
 from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.mcp_client.upstream_provider import capabilities_of
+from toolkeep.network.hosts import WEB_PORTS
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.kernel_probe import Findings
 from toolkeep.sandbox.persistent_process import PersistentProcess, ProcessExited, Program
@@ -168,12 +169,12 @@ async def _start(
     """Start the server once, and ask it for its tools; nothing is called, since calls have effects."""
     found = _Round()
     egress = EgressPort(place.hosts, found.on_contact)
-    proxy = ""
+    served: set[str] = set()
 
-    def serve(listener: socket.socket) -> AbstractAsyncContextManager[object]:
-        nonlocal proxy
-        proxy = f"127.0.0.1:{listener.getsockname()[1]}"
-        return egress.serve(listener)
+    def serve(listeners: Sequence[socket.socket]) -> AbstractAsyncContextManager[object]:
+        nonlocal served
+        served = {f"127.0.0.1:{one.getsockname()[1]}" for one in listeners}
+        return egress.serve(listeners)
 
     try:
         process = await PersistentProcess.start(
@@ -197,7 +198,7 @@ async def _start(
         found.fail(exit_failure(over))
     except UpstreamFailed as failed:
         found.fail(failed)
-    found.named.discard(("connect", proxy))
+    found.named -= {("connect", one) for one in served}
     return found
 
 
@@ -217,7 +218,10 @@ def _recipe(
     zygote = replace(
         made.zygote, stand_ins=stand_ins, unlisted=tuple(sorted({*project.unlisted(), *folders}))
     )
-    return Recipe(zygote=zygote, worker=replace(made.worker, observer=observer()), grant=grant)
+    # With ports it gets a name server too, which notes the hosts that it looks up without the proxy.
+    ports = made.worker.ports or tuple(sorted(WEB_PORTS)) if findings.has_hosts else ()
+    worker = replace(made.worker, observer=observer(), ports=ports)
+    return Recipe(zygote=zygote, worker=worker, grant=grant)
 
 
 def _without_data(place: Confinement, data: tuple[str, ...], base: str) -> Confinement:

@@ -26,7 +26,6 @@ _CHARS: Final = 160
 """Characters of a note: two lines of a terminal."""
 _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _VARIABLES: Final = 5
-_RESOLVER: Final = "/etc/resolv.conf"
 _PUBLIC: Final = HostScope.read("*.*:*")
 _OUTSIDE: Final = "is outside the project; grant it yourself if it should be used"
 _WHOLE: Final = ": the whole project; in a folder of its own it would need less"
@@ -179,7 +178,7 @@ def _programs(observation: Observation, files: _Files) -> Iterator[ProposedLine]
         if what != "run" or not is_program(real) or is_in(real, started):
             continue
         is_own = is_in(real, project.code)
-        if refusal := project.refusal(name):
+        if not is_own and (refusal := project.refusal(name)):
             files.note(name, refusal)
         elif not (is_own or project.may_be_tried(name) or project.area(name)):
             files.note(name, _OUTSIDE)
@@ -203,25 +202,26 @@ def _hosts(observation: Observation, files: _Files) -> Iterator[ProposedLine]:
     # Sorted by method, GET after CONNECT: a host that is only read from needs less.
     for method, name, port in sorted(observation.contacts, reverse=True):
         try:
-            host = read_host(f"{name}:{port}")
+            # Without a port it was only looked up.
+            host = read_host(f"{name}:{port}" if port else f"{name}:443")
         except HostRefused:
             continue
         if not _PUBLIC.contains(host):
             files.notes.append(f"{visible(name)}:{port} is no public host; grant it yourself if you know it")
             continue
         kind = "net.read" if method in READING else "net.write"
-        scope = host.name if port in WEB_PORTS else f"{host.name}:{port}"
+        scope = host.name if host.port in WEB_PORTS else f"{host.name}:{port}"
         if scope not in found or kind == "net.write":
-            found[scope] = ProposedLine(f"connects to {host.name}:{port}", f"{kind}:{scope}")
+            found[scope] = ProposedLine(f"connects to {host}", f"{kind}:{scope}")
     yield from (found[scope] for scope in sorted(found))
 
 
 def _remarks(observation: Observation) -> Iterator[str]:
-    names = {name for _, name in observation.named}
     direct = sorted(name for what, name in observation.named if what == "connect")
-    yield from (f"{visible(name)} was contacted without the proxy, which no grant allows" for name in direct)
-    if _RESOLVER in names:
-        yield "it resolves host names itself; hosts are seen and granted through HTTPS_PROXY alone"
+    yield from (
+        f"{visible(name)} is an address that it connects to itself; grant it if you know it"
+        for name in direct
+    )
     if observation.is_cut:
         yield "it named more paths than are noted here"
     if observation.tools is None:
