@@ -83,8 +83,8 @@ def _show(observation: Observation, proposal: Proposal) -> None:
         say(f"It listed {counted(len(observation.tools), 'tool')}.{free}")
     else:
         say(f"It did not list its tools: {observation.failure}.")
-        for line in visible_lines(observation.last_words).splitlines():
-            say(f"  | {line}")
+        for words in visible_lines(observation.last_words).splitlines():
+            say(f"  | {words}")
     say("It asked for:" if proposal.lines else "It asked for nothing that can be granted.")
     width = max((len(line.words) for line in proposal.lines), default=0)
     for number, line in enumerate(proposal.lines, 1):

@@ -188,13 +188,19 @@ def test_only_public_hosts_are_offered(home: Path) -> None:
                 ("CONNECT", "api.example.com", 443),
                 ("GET", "api.example.com", 80),
                 ("GET", "plain.example", 80),
+                ("DNS", "seen.example", 0),
             ),
             *(("CONNECT", "db.example.com", 5432), ("GET", "169.254.169.254", 80), ("GET", "localhost", 80)),
             *(("GET", "metadata.google.internal", 80), ("CONNECT", "evil\x1b.example", 443)),
         ],
     )
     assert capabilities(made) == [
-        *("net.write:api.example.com", "net.write:db.example.com:5432", "net.read:plain.example"),
+        *(
+            "net.write:api.example.com",
+            "net.write:db.example.com:5432",
+            "net.read:plain.example",
+            "net.write:seen.example",
+        ),
     ]
     assert made.lines[0].words == "connects to api.example.com:443"
     assert len(made.notes) == 3
