@@ -122,7 +122,7 @@ ASKING = PolicySource(
 )
 REASONS = {
     "danger": "its danger is {danger}",
-    "paranoid": "its danger is low, and the keep is paranoid",
+    "paranoid": "its danger is low, and approvals.paranoid is set",
     "always": "the tool requires confirmation",
     "confirm": "the caller requires confirmation",
     "policy": "a policy requires approval",

@@ -22,7 +22,7 @@ FOLDERS: dict[str, tuple[str, str]] = {
     "pipe": (REFUSED, "'pipe' is a device, a socket or a pipe"),
     "socket": (REFUSED, "'socket' is a device, a socket or a pipe"),
     "circle": (REFUSED, "'circle' leads in a circle"),
-    "dangling": (REFUSED, "'dangling' is a link that leads to nothing"),
+    "dangling": (REFUSED, "'dangling' is a dangling symlink"),
     "/dev/zero": (REFUSED, "The agent has no grant for fs."),
     "/proc/self/environ": (REFUSED, "The kernel's own files may not be touched"),
     "/etc/passwd": (REFUSED, "The agent has no grant for fs."),
@@ -48,7 +48,7 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str]]]] = {
             **{key: value for key, value in FOLDERS.items() if key != "missing"},
             "folder": (FAILED, "'folder' was not written: it is a folder"),
             "closed": (FAILED, "'closed' was not written: it may not be opened"),
-            "text/below": (REFUSED, "'text/below' goes below something that is no folder"),
+            "text/below": (REFUSED, "'text/below' has a parent that is not a folder"),
         },
     ),
     "edit_code": (

@@ -688,7 +688,7 @@ def test_output_that_is_not_json_is_refused(case: str) -> None:
     make, why = NOT_JSON[case]
     result = given(make())
     assert (result.code, result.value, result.hash) == (Code.OUTPUT_INVALID, None, "")
-    assert message(result) == f"Tool 'give' gave something that is not JSON: {why}"
+    assert message(result) == f"Tool 'give' returned something that is not JSON: {why}"
 
 
 @pytest.mark.spec("VAL-9")
@@ -756,7 +756,10 @@ def test_a_cached_result_is_normalized_once() -> None:
     [
         ({}, "Tool 'give' has a normalization of its own, and none is registered"),
         ({"give": lambda value: 1 / 0}, "The normalization of tool 'give' failed"),
-        ({"give": lambda value: {1, 2}}, "Tool 'give' gave something that is not JSON: an instance of set"),
+        (
+            {"give": lambda value: {1, 2}},
+            "Tool 'give' returned something that is not JSON: an instance of set",
+        ),
     ],
     ids=["missing", "raising", "not JSON"],
 )

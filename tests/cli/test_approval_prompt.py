@@ -66,7 +66,7 @@ Arguments:
   |   "name": "sda"
   | }
 Permitted by:
-  | the default: there are no policies of yours
+  | the default, because you have no policies
 Agent:        operator
 Tool:         wipe
 Version:      1.0.0

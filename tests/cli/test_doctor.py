@@ -330,7 +330,7 @@ def test_a_level_whose_worker_does_not_start_is_not_available(monkeypatch: pytes
 # --- attacks -------------------------------------------------------------------------------------
 
 ATTACKED = """
-Attempts to get out
+Escape attempts
   ✗ standard
       files_read: all 5 contained
       files_write: all 3 contained

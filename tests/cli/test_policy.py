@@ -164,7 +164,7 @@ def test_names_types_and_dead_rules_are_found() -> None:
         f"{here}:5:1: policy 'action' names Action::\"cal\", which does not exist; did you mean 'call'?",
         f"{here}:7:1: policy 'attribute' reads resource.dangr, which does not exist; did you mean 'danger'?",
         (
-            f"{here}:9:1: policy 'argument' reads the argument 'ur', which is no argument of 'fetch_page';"
+            f"{here}:9:1: policy 'argument' reads the argument 'ur', which is not an argument of 'fetch_page';"
             " did you mean 'url'?"
         ),
         (
@@ -348,7 +348,7 @@ def test_the_hash_that_accepts_a_project_changes_with_its_policies() -> None:
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.cedar")
     result = CliRunner().invoke(cli, ["policy", "check", str(tmp_path / "pipe.cedar")])
-    assert (result.exit_code, "is no ordinary file" in result.stdout) == (1, True)
+    assert (result.exit_code, "is not a regular file" in result.stdout) == (1, True)
 
 
 def data(*arguments: str, has: dict[str, str], before: tuple[tuple[str, ...], ...] = ()) -> tuple[int, Any]:
@@ -504,7 +504,7 @@ def test_a_paranoid_keep_asks_about_low_danger_too() -> None:
     config = WRITER.replace("danger: medium", "danger: low") + "approvals: {paranoid: true}\n"
     call = ("policy", "explain", "write_note", '{"path": "a.txt"}', "--agent", "writer")
     told = data(*call, has=files(ALL, config=config))[1]
-    assert told["asks"]["why"] == ["its danger is low, and the keep is paranoid"]
+    assert told["asks"]["why"] == ["its danger is low, and approvals.paranoid is set"]
 
 
 def test_arguments_that_do_not_fit_come_before_policy() -> None:
@@ -770,7 +770,7 @@ def test_calls_that_cannot_be_judged_are_counted() -> None:
     assert text == (
         "exit 0\n"
         "✓ all 0 calls that can be evaluated would be decided as before\n"
-        "  3 not evaluated: its arguments were not kept\n"
+        "  3 not evaluated: its arguments were not stored\n"
     )
 
 

@@ -234,7 +234,7 @@ def test_where_no_worker_of_a_level_comes_up_the_refusal_says_so(
     monkeypatch.setattr(sandbox._machine, "findings", found)
     result = call(keep, "where_strict")
     assert result.code is Code.ISOLATION_UNAVAILABLE
-    assert "no worker of it could be started" in result.text
+    assert "no worker could be started" in result.text
     assert "/srv" not in result.text
 
 

@@ -278,10 +278,10 @@ def test_what_is_mounted_among_the_kernels_own_files_is_refused(base: Path, text
         ("a" * 300, "is longer than a path can be"),
         ("a/" * 2100, "is longer than a path can be"),
         ("/" * 5000, "is longer than a path can be"),
-        ("docs/a.txt/", "goes below something that is no folder"),
-        ("docs/a.txt/.", "goes below something that is no folder"),
-        ("docs/a.txt/..", "goes below something that is no folder"),
-        ("docs/a.txt/b", "goes below something that is no folder"),
+        ("docs/a.txt/", "has a parent that is not a folder"),
+        ("docs/a.txt/.", "has a parent that is not a folder"),
+        ("docs/a.txt/..", "has a parent that is not a folder"),
+        ("docs/a.txt/b", "has a parent that is not a folder"),
     ],
     ids=["empty", "nul", "surrogate", "name", "path", "slashes", "slash", "dot", "parent", "below"],
 )
@@ -411,7 +411,7 @@ def test_a_link_to_nowhere_is_refused_wherever_it_stands(base: Path, text: str, 
     (base / "docs" / "dangling").symlink_to(target)
     (base / "docs" / "second").symlink_to("../../made-by-attack")
     refused(text, base)
-    assert refused(text, base, may_be_missing=True) == "'dangling' is a link that leads to nothing"
+    assert refused(text, base, may_be_missing=True) == "'dangling' is a dangling symlink"
 
 
 # --- the same as before --------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_what_is_missing_is_named(poorer: str, level: str, named: str) -> None:
 def test_root_without_its_capability_is_told_to_be_somebody_else() -> None:
     """Every mechanism works for a user that root could become; a zygote cannot be started."""
     message, hint = seen_on("admin").refused["standard"]
-    assert message == "isolation 'standard' is not available here: no worker of it could be started"
+    assert message == "isolation 'standard' is not available here: no worker could be started"
     assert hint == (
         "the sandbox could not be set up: PermissionError: [Errno 1] unshare(0x20000): Operation not permitted; "
         + AS_ORDINARY

@@ -267,7 +267,7 @@ def test_a_whole_backup_of_a_form_that_is_not_known_is_refused(used: Path, tmp_p
     def renumber(held: dict[str, bytes]) -> None:
         held["manifest.json"] = json.dumps({**json.loads(held["manifest.json"]), "format": 2}).encode()
 
-    with pytest.raises(BackupRefused, match="has format 2, and this toolkeep knows none above 1"):
+    with pytest.raises(BackupRefused, match="has format 2, but this toolkeep supports only up to 1"):
         check_backup(rewritten(file, renumber))
 
 

@@ -26,7 +26,7 @@ def confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> Non
     if not is_terminal(sys.stdin):
         raise NotAccepted("accepting needs a terminal", hint="run it in a terminal, or pass --hash SHA256")
     if not is_agreed("Accept this?"):
-        raise NotAccepted("you did not agree", hint="nothing was changed")
+        raise NotAccepted("you declined", hint="nothing was changed")
 
 
 def finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FBT001 -- as everywhere here

@@ -227,11 +227,13 @@ def _agree(entry: dict[str, Any], *, is_agreed: bool, as_json: bool) -> None:
     if is_agreed:
         return
     whom = (
-        f"It would ask {entry['url']}" if "url" in entry else f"It would run {shlex.join(entry['command'])}"
+        f"It would connect to {entry['url']}"
+        if "url" in entry
+        else f"It would run {shlex.join(entry['command'])}"
     )
     if not as_json:
         say(visible(whom))
-    check_agreed("Ask it for its tools?", as_json=as_json)
+    check_agreed("List its tools?", as_json=as_json)
 
 
 def _known(root: Path, name: str) -> dict[str, Any]:
@@ -241,7 +243,7 @@ def _known(root: Path, name: str) -> dict[str, Any]:
     offered = offered_by_project(root)
     for provider in offered.providers:
         if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
-            check_accepted(offered.settings, f"would start or ask '{name}' as it says")
+            check_accepted(offered.settings, f"would start or contact '{name}'")
             return dict(provider.entry)
     raise ImportRefused(f"'{name}'", "is not an MCP server of this project", hint="add it without --refresh")
 

@@ -216,7 +216,7 @@ def trusted_lines(host: Host) -> Iterator[str]:
 def _lacks(level: Isolation, findings: Findings) -> Iterator[str]:
     missing = findings.missing(level)
     for promise, lacking in missing.items():
-        yield f"no {promise} without {', '.join(finding.mechanism for finding in lacking)}"
+        yield f"{promise} needs {', '.join(finding.mechanism for finding in lacking)}"
     if not missing and level in findings.unstarted:
         yield findings.unstarted[level]
         yield f"hint: {findings.remedy}"

@@ -68,7 +68,7 @@ _REMEDIES: Final = {
     Denied.DISK_SPACE: "free space where it writes, or let it write to a granted folder",
     Denied.OUTPUT_SIZE: "the limit is fixed: let it give less, or write a file",
 }
-_MACHINE: Final = "at this isolation level the machine's own permissions count, and no grant"
+_MACHINE: Final = "at this isolation level only the operating system's permissions apply"
 _RESTRICTED: Final = (
     "isolation restricted grants no file, host or process: require strict, and grant it there"
 )

@@ -185,7 +185,7 @@ class SandboxRunner:
             reason = f"Tool '{call.tool.name}' was not run: {error.message}"
             raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
-            log.warning("a worker was not granted its places", extra={"reason": str(error)})
+            log.warning("a worker could not be given its granted paths", extra={"reason": str(error)})
             reason = (
                 f"Tool '{call.tool.name}' was not run: what it would touch has changed since authorization"
             )

@@ -112,7 +112,7 @@ class EgressProxy:
             async with asyncio.timeout(self._max_seconds), asyncio.TaskGroup() as connections:
                 await self._accept(connections)
         except TimeoutError:
-            log.info("the time of a worker's way out is up")
+            log.info("an egress proxy was stopped at the deadline")
         finally:
             self._listener.close()
 
@@ -129,7 +129,7 @@ class EgressProxy:
                 places.release()
                 continue
             except OSError as error:
-                log.error("a worker's way out broke", extra={"error_type": type(error).__name__})  # noqa: TRY400 -- whole
+                log.error("an egress proxy failed", extra={"error_type": type(error).__name__})  # noqa: TRY400 -- whole
                 return
             connections.create_task(self._connected(accepted)).add_done_callback(lambda _: places.release())
 
@@ -141,7 +141,7 @@ class EgressProxy:
         except (OSError, EOFError):
             pass  # The worker or its host closed the connection.
         except Exception:
-            log.exception("a request of a worker broke in the way out itself")
+            log.exception("internal error while proxying a worker's request")
         finally:
             # abort: a worker that does not read must not keep the connection open.
             writer.transport.abort()
@@ -295,8 +295,8 @@ async def _hello(relay: Relay, host: Host) -> bytes:
     try:
         said = read_host(name)
     except HostRefused:
-        raise NetworkRefused("TLS names a server that is no host (SNI)") from None
+        raise NetworkRefused("the TLS server name (SNI) is not a host") from None
     # Compared in canonical form (case, IDNA, trailing dot), so that no spelling passes as another host.
     if said.port or said.is_address or said.name != host.name:
-        raise NetworkRefused(f"TLS names another server (SNI) than the '{host}' of CONNECT")
+        raise NetworkRefused(f"the TLS server name (SNI) differs from the '{host}' of CONNECT")
     return data

@@ -314,7 +314,7 @@ async def test_a_name_that_leads_inside_is_refused(world: World) -> None:
         world.name("shop.example", list(addresses))
         result = await Shop().call()
         assert result.code is Code.NOT_PERMITTED, addresses
-        assert "its server does not lead to public addresses alone" in result.text
+        assert "its server resolves to an address that is not public" in result.text
         assert (diagnosis(result).denied, diagnosis(result).subject) == (Denied.HOST, "shop.example")
     assert server.heard == []
 

@@ -198,7 +198,7 @@ async def test_a_redirect_takes_no_token_to_another_server(world: World) -> None
     away = Site()
     away.pages["/mcp"] = b"HTTP/1.1 307 X\r\nLocation: https://thief.example/\r\nContent-Length: 0\r\n\r\n"
     await away.serve(world, "mcp.example", PUBLIC)
-    assert "redirects to where this call may not go" in await why_not(
+    assert "redirects to a host that this call may not reach" in await why_not(
         called(StoredCredentials("up", URL, kept()))
     )
     assert thief.asked == []
@@ -236,7 +236,7 @@ async def test_endpoints_inside_are_not_asked(world: World) -> None:
             fresh = World(world.authority)
             fresh.names = world.names
             await both(fresh, **{endpoint: f"https://{name}.example/x"})
-            assert "does not lead to public addresses alone" in await why_not(signed_in()), number
+            assert "resolves to an address that is not public" in await why_not(signed_in()), number
             await fresh.end()
         assert inner.asked == []
 
@@ -288,7 +288,7 @@ async def test_documents_must_be_about_what_they_were_asked_for(world: World) ->
         7,
     ):
         server.pages[PRM] = {"resource": resource, "authorization_servers": [ISSUER]}
-        assert "the resource that it says it is" in await why_not(signed_in()), resource
+        assert "the resource in its metadata" in await why_not(signed_in()), resource
     server.pages[PRM] = {"resource": "https://mcp.example", "authorization_servers": [ISSUER]}
     assert (await signed_in()).resource == "https://mcp.example"
     for issuer in ("https://bank.example", f"{ISSUER}/", "https://AUTH.example", None):
@@ -338,7 +338,7 @@ async def test_a_code_of_another_issuer_goes_nowhere(world: World) -> None:
     changes: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
         "comes from another issuer": lambda back: {**back, "iss": "https://evil.example"},
         "does not say which issuer": lambda back: {key: text for key, text in back.items() if key != "iss"},
-        "you were not let in": lambda back: {"error": "access_denied", "state": back["state"], "iss": ISSUER},
+        "access was denied": lambda back: {"error": "access_denied", "state": back["state"], "iss": ISSUER},
     }
     for reason, change in changes.items():
         assert reason in await why_not(signed_in(Browser(change)))
