@@ -727,7 +727,7 @@ def test_a_binary_tool_that_gives_no_bytes_is_broken() -> None:
     result = given("text", result_type="binary")
     assert (result.code, message(result)) == (
         Code.OUTPUT_INVALID,
-        "Tool 'give' gave str in place of bytes",
+        "Tool 'give' gave str instead of bytes",
     )
 
 
@@ -848,7 +848,10 @@ def test_output_over_the_hard_cap_fails_the_call(monkeypatch: pytest.MonkeyPatch
     assert given("x" * 98).ok
     assert given(b"x" * 100, result_type="binary").ok
     for result in (given("x" * 99), given('"' * 99), given(b"x" * 101, result_type="binary")):
-        assert (result.code, message(result)) == (Code.OUTPUT_TOO_BIG, "Tool 'give' gave more than 100 bytes")
+        assert (result.code, message(result)) == (
+            Code.OUTPUT_TOO_BIG,
+            "Tool 'give' returned more than 100 bytes",
+        )
 
 
 def test_output_of_exactly_the_limit_is_whole() -> None:

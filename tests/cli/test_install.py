@@ -413,7 +413,7 @@ def test_a_person_who_sees_where_a_link_leads_may_agree(
         shown = person.until("Write this? [y/N]: ")
         person.enter(keys)
         person.end()
-    assert f"a link that leads out of the project, to {real}" in shown
+    assert f"a symlink out of the project, to {real}" in shown
     assert f"++ {real} (after)" in shown  # its first character has a colour
     assert real.exists() is is_written
     assert (project / OF_PROJECT[client]).resolve() == real

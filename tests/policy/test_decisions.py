@@ -399,7 +399,7 @@ TABLE: dict[str, Row] = {
     "no program": Row("deny", "A command without a program", "start", {"argv": []}, "process.spawn:true"),
     "a program that is not there": Row(
         "deny",
-        "There is no program 'nothing' to be found",
+        "The program 'nothing' was not found",
         "start",
         {"argv": ["nothing"]},
         "process.spawn:true",

@@ -83,7 +83,7 @@ def test_empty_and_relative_folders_of_the_path_do_not_count(
 ) -> None:
     program(base / "tool")
     monkeypatch.chdir(base)
-    assert refused("tool", base, path) == "there is no program 'tool' to be found"
+    assert refused("tool", base, path) == "the program 'tool' was not found"
 
 
 def test_a_relative_folder_of_the_path_does_not_count_from_the_root_either(base: Path) -> None:

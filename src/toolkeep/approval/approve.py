@@ -164,7 +164,7 @@ class ApprovalGate:
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"This call to '{question.tool}' was not approved in time"
-            hint = "Do without it, or tell the user: `toolkeep approvals` lists the calls that wait."
+            hint = "Do without it, or tell the user: `toolkeep approvals list` shows the calls that wait."
             return replace(refuse(call.request, Code.APPROVAL_NEEDED, message, hint), waited=waited)
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":

@@ -45,7 +45,7 @@ _EXCEEDED: Final = {
     Denied.OPEN_FILES: "opened more than {} files",
     Denied.FILE_SIZE: "wrote a file larger than {}",
     Denied.DISK_SPACE: "wrote more than fits: its scratch folder has {}",
-    Denied.OUTPUT_SIZE: "gave more than {}",
+    Denied.OUTPUT_SIZE: "returned more than {}",
     Denied.TIME: "took longer than {}",
 }
 _ASK: Final = {

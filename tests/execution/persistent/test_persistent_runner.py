@@ -155,7 +155,7 @@ FAILURES = {
     ),
     "answer another": ("ACODE-TSR-035", "its program answered another request"),
     "answer nobody": ("ACODE-TSR-035", "its program wrote an object that is no answer"),
-    "flood": ("ACODE-TSR-036", "gave more than 100 MiB"),
+    "flood": ("ACODE-TSR-036", "returned more than 100 MiB"),
     "fail": ("ACODE-TSR-034", "there is no such word"),
     "hang": ("ACODE-TSR-032", "took longer than 1 s"),
 }
