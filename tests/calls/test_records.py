@@ -369,7 +369,7 @@ def test_the_reason_of_a_denied_call_lies_beside_the_log(folder: Path) -> None:
     with AuditLog(folder) as log:
         last = log.read()[-1].record
     assert (last["type"], last["status"]) == ("PolicyDecision", "error")
-    assert b"has no grant for net.write" in bodies(folder)[last["diagnosis_hash"]]
+    assert b"lacks a permission that the tool requires" in bodies(folder)[last["diagnosis_hash"]]
 
 
 def test_arguments_and_results_lie_beside_the_log_by_their_hashes(folder: Path) -> None:
