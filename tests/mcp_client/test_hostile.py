@@ -105,7 +105,7 @@ def test_a_message_without_end_is_not_read(findings: Findings, monkeypatch: pyte
     [
         ("error", "it answered with error -32603: broke\\u001b[0m inside"),
         ("no content", "its answer has no list of content"),
-        ("wants more", "it wants to be told more before it answers"),
+        ("wants more", "it requires more input before it answers"),
     ],
 )
 def test_a_wrong_answer_is_only_that(mode: str, reason: str, findings: Findings) -> None:
@@ -118,7 +118,7 @@ def test_a_wrong_answer_is_only_that(mode: str, reason: str, findings: Findings)
     ("mode", "reason"),
     [
         ("old", "it speaks an unsupported version of MCP"),
-        ("circle", "its list of tools leads in a circle"),
+        ("circle", "its list of tools repeats a cursor"),
         ("pages", "its list of tools has more than 2000 entries or 200 pages"),
         ("no list", "its list of tools is not a list of objects"),
         ("silent", "it did not answer initialize in 1 s"),
