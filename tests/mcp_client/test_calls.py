@@ -223,7 +223,7 @@ def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None
 def test_a_refreshed_list_that_is_the_same_changes_nothing(tmp_path: Path) -> None:
     add(tmp_path, *server())
     said = add(tmp_path, "up", "--refresh", is_accepted=False)
-    assert "✓ 'up' lists the same tools as before: " in said
+    assert "✓ 'up' lists the same as before: " in said
     assert "To use them, accept" not in said
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.status == "ok"

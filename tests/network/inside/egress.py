@@ -414,7 +414,9 @@ async def test_a_wildcard_and_a_named_network_lead_where_each_may(world: World) 
     async with egress_socket("*.shop.example", "api.shop.example=10.0.0.0/8") as egress:
         assert status(await say(egress, get("http://api.shop.example/"))) == 200
         world.name("other.shop.example", [PRIVATE])
-        assert is_refused(await say(egress, get("http://other.shop.example/")), "an address that is not public")
+        assert is_refused(
+            await say(egress, get("http://other.shop.example/")), "an address that is not public"
+        )
 
 
 async def test_toolkeeps_own_ports_are_refused_at_every_address_of_the_machine(world: World) -> None:

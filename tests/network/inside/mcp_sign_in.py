@@ -149,7 +149,9 @@ async def talk(access: Access) -> McpSession:
 
 
 async def called(access: Access) -> Any:
-    said = await (await talk(access)).client.call("echo", {}, ActiveCall("call"))
+    said = await (await talk(access)).client.call(
+        "tools/call", {"name": "echo", "arguments": {}}, ActiveCall("call")
+    )
     return value_of(said, wants_structure=False)
 
 
@@ -208,7 +210,9 @@ async def test_what_a_server_calls_its_document_is_its_own_and_public(world: Wor
     server, auth = await both(world)
     inner = await Site().serve(world, "inner.example", PRIVATE)
     for place in (f"https://inner.example{PRM}", f"https://{METADATA}{PRM}", f"https://auth.example{PRM}"):
-        assert "is on another server" in await why_not(find_protected(AuthorizationServerClient(), URL, place))
+        assert "is on another server" in await why_not(
+            find_protected(AuthorizationServerClient(), URL, place)
+        )
     for place in (
         f"http://mcp.example{PRM}",
         "file:///etc/passwd",
@@ -466,9 +470,7 @@ async def test_a_sign_in_that_no_longer_counts_is_said_to_a_person(world: World)
     server.tokens = set()
     auth.pages["/token"] = (400, {"error": "invalid_grant"})
     tokens = kept()
-    assert "run `toolkeep sign-in up`" in await why_not(
-        called(StoredCredentials("up", URL, tokens))
-    )
+    assert "run `toolkeep sign-in up`" in await why_not(called(StoredCredentials("up", URL, tokens)))
     found = tokens.get("up")
     assert found is not None
     assert (found.access_token, found.refresh_token) == ("", "")
@@ -478,7 +480,9 @@ async def test_a_call_asks_no_person_for_more_and_remembers_what_was_wanted(worl
     server, auth = await both(world)
     server.scope = "write read"
     tokens = kept()
-    assert "requires scopes that the last sign-in did not grant" in await why_not(called(StoredCredentials("up", URL, tokens)))
+    assert "requires scopes that the last sign-in did not grant" in await why_not(
+        called(StoredCredentials("up", URL, tokens))
+    )
     found = tokens.get("up")
     assert found is not None
     assert (found.wanted, found.access_token) == ("write read", TOKEN)
