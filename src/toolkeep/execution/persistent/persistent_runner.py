@@ -238,7 +238,7 @@ def _understood(call: RecordedCall, line: bytes, requested: str, known: tuple[st
         # Duplicate keys are refused: the check and a later reader might see different ids.
         said = redacted(parse_unambiguous(line), known, line)
     except FrameRefused as refused:
-        what = "an empty line" if not line.strip() else f"wrote a line that is not a response: {refused}"
+        what = "an empty line" if not line.strip() else f"a line that is not a response: {refused}"
         raise _invalid(call, f"wrote {what}") from refused
     match said:
         # An answer to an earlier, cancelled request must not be taken for this one.
