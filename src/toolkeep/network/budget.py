@@ -23,7 +23,7 @@ class Budget:
     def take_request(self) -> None:
         """Count one request, refused ones included: they cost work too."""
         if self.requests >= self.max_requests:
-            raise NetworkRefused(f"this call has made its {self.max_requests} requests")
+            raise NetworkRefused(f"this call has used its {self.max_requests} requests")
         self.requests += 1
 
     def take_lookup(self) -> None:
@@ -36,5 +36,5 @@ class Budget:
         """Count bytes that are about to be relayed."""
         # Checked before the bytes move: a check afterwards would let one large chunk through.
         if self.bytes + count > self.max_bytes:
-            raise NetworkRefused(f"this call has moved its {self.max_bytes} bytes")
+            raise NetworkRefused(f"this call has used its {self.max_bytes} bytes")
         self.bytes += count

@@ -152,7 +152,7 @@ class EgressProxy:
                 for listener, handle in zip(self._listeners, handlers, strict=False):
                     connections.create_task(self._accept(listener, handle, places, connections))
         except TimeoutError:
-            log.info("the time of a worker's way out is up")
+            log.info("an egress proxy was stopped at the deadline")
         finally:
             self._close_listeners()
 
@@ -167,7 +167,7 @@ class EgressProxy:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                log.error("a worker's way out broke", extra={"error_type": type(error).__name__})  # noqa: TRY400 -- whole
+                log.error("an egress proxy failed", extra={"error_type": type(error).__name__})  # noqa: TRY400 -- whole
                 return
             try:
                 await places.acquire()
@@ -184,7 +184,7 @@ class EgressProxy:
         except (OSError, EOFError):
             pass  # The worker or its host closed the connection.
         except Exception:
-            log.exception("a request of a worker broke in the way out itself")
+            log.exception("internal error while proxying a worker's request")
         finally:
             # abort: a worker that does not read must not keep the connection open.
             writer.transport.abort()
@@ -462,8 +462,8 @@ async def _hello(relay: Relay, host: Host, data: bytes) -> bytes:
     try:
         said = read_host(name)
     except HostRefused:
-        raise NetworkRefused("TLS names a server that is no host (SNI)") from None
+        raise NetworkRefused("the TLS server name (SNI) is not a host") from None
     # Compared in canonical form (case, IDNA, trailing dot), so that no spelling passes as another host.
     if said.port or said.is_address or said.name != host.name:
-        raise NetworkRefused(f"TLS names another server (SNI) than the '{host}' that is connected to")
+        raise NetworkRefused(f"the TLS server name (SNI) differs from the '{host}' that is connected to")
     return data

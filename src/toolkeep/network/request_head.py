@@ -72,7 +72,7 @@ def tunnel_target(request: h11.Request) -> Host:
     try:
         host = read_host(request.target.decode("ascii"))
     except HostRefused as refused:
-        raise NetworkRefused(f"CONNECT to what is no host: {refused.reason}") from None
+        raise NetworkRefused(f"CONNECT target is not a host: {refused.reason}") from None
     if not host.port:
         raise NetworkRefused("CONNECT needs a port, such as example.org:443")
     _check_agrees(request, host)

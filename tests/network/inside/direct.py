@@ -109,7 +109,7 @@ async def test_tls_must_name_the_host_that_is_connected_to(world: World) -> None
         hello = client_hello("shop.example")
         await dial("shop.example", 443, hello.decode("latin-1"))
         assert server.heard[-1] == hello
-    assert "TLS names another server (SNI)" in told[0][2]
+    assert "the TLS server name (SNI) differs" in told[0][2]
 
 
 async def test_a_name_that_leads_inside_and_a_port_that_is_not_granted_are_refused(world: World) -> None:
