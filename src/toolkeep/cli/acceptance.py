@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from difflib import unified_diff
+from itertools import islice
 from typing import Any
 
 from toolkeep.cli.options import is_agreed, is_terminal, print_json, say_done
@@ -70,9 +71,17 @@ def value_difference(before: Any, after: Any) -> Iterator[str]:
 
 
 def _changed_lines(old: list[str], new: list[str], *, around: int = 1) -> Iterator[str]:
-    for line in unified_diff(old, new, lineterm="", n=around):
-        if not line.startswith(("---", "+++", "@@")):
+    # The two lines of the heading by their place: a changed line that begins with -- looks like one of them.
+    for line in islice(unified_diff(old, new, lineterm="", n=around), 2, None):
+        if not line.startswith("@@"):
             yield visible(line)
+
+
+def code_difference(before: str, after: str) -> Iterator[str]:
+    """The lines that differ between two versions of a source file, complete."""
+    if not before or (before.endswith("\n") and after.endswith("\n")):
+        before, after = before.removesuffix("\n"), after.removesuffix("\n")
+    yield from _changed_lines(before.split("\n") if before else [], after.split("\n"), around=2)
 
 
 def text_lines(value: Any) -> list[str]:

@@ -11,7 +11,7 @@ import click
 
 from toolkeep.cli.listen_options import address, listen, whole
 from toolkeep.cli.options import common, files, project, say_done, tools_argument
-from toolkeep.cli.tool_selection import keep_with, named_tools
+from toolkeep.cli.tool_selection import keep_with, served_files
 
 if TYPE_CHECKING:
     from toolkeep.config.tools_file import ToolsFile
@@ -61,24 +61,32 @@ def command(
     """Serve the tools over MCP, on standard input and output.
 
     FILE is a Python file or module of @tool functions, which are served too. A client starts this command
-    without a terminal: accept the file once with `toolkeep accept FILE`.
+    without a terminal: a file is left out until its content is accepted with `toolkeep accept FILE`, and is
+    then taken over without a restart.
 
     Calls are checked, decided, recorded and run as ever, as those of one agent. Where a person has to agree,
     the call waits in the inbox: toolkeep approve.
     """
     from toolkeep.keep.open import project_folder
 
-    named = named_tools(tools, project)  # while standard input is that of the caller, maybe a terminal
-    streams = _take_streams() if port is None else contextlib.nullcontext()
     root = project_folder(project)
-    # Relative paths in calls start from the project, wherever the client starts this process.
-    with streams as taken, contextlib.chdir(root), _open(whole(files), named, root, wait_s) as keep:
+    # While standard input is that of the caller, maybe a terminal.
+    named = served_files(tools, root, holds_back=True)
+    streams = _take_streams() if port is None else contextlib.nullcontext()
+    with contextlib.ExitStack() as stack:
+        taken = stack.enter_context(streams)
+        # Relative paths in calls start from the project, wherever the client starts this process.
+        stack.enter_context(contextlib.chdir(root))
+        keep = stack.enter_context(_open(whole(files), named.files if named else (), root, wait_s))
         if not keep.has_agent(agent):
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
         from toolkeep.cli.isolation_notice import warn_soon
         from toolkeep.mcp_server.dispatch import McpServer
 
         warn_soon()
+        if named is not None:
+            named.load_accepted(keep)
+            stack.enter_context(named.followed(keep))
         keep.follow_store()
         server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
         server.enable_logging()

@@ -11,7 +11,7 @@ import click
 from toolkeep.cli.listen_options import address as address_of
 from toolkeep.cli.listen_options import listen, whole
 from toolkeep.cli.options import common, files, is_terminal, project, say, say_done, tools_argument, warn
-from toolkeep.cli.tool_selection import keep_with, named_tools
+from toolkeep.cli.tool_selection import keep_with, served_files
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -108,8 +108,9 @@ def command(
 ) -> None:
     """Serve the tools over HTTP: a page, an API with an OpenAPI document, MCP, health and metrics.
 
-    FILE is a Python file or module of @tool functions, which are served too. With --reload a change of it
-    takes effect at once where nothing gets looser; the rest is shown, and waits for your y.
+    FILE is a Python file or module of @tool functions, which are served too. A change of it takes effect once
+    it is accepted: toolkeep accept FILE. With --reload it takes effect at once where nothing gets looser; the
+    rest is shown, and waits for your y.
 
     With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
@@ -133,7 +134,8 @@ def command(
         _log_json()
     limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
     root = project_folder(project)
-    named = named_tools(tools, project)
+    served = served_files(tools, root, holds_back=False)
+    named = served.files if served else ()
     sock = listen(host, port, option="--port")
     address = f"http://{address_of(host, sock.getsockname()[1])}"
     public = base_url.rstrip("/") or address
@@ -179,6 +181,8 @@ def command(
         stack.enter_context(listed(folder if has_page else None, public))
         if followed:
             stack.enter_context(followed.followed(keep, root))
+        elif served:
+            stack.enter_context(served.followed(keep))
         serve(app, sock, limits, say_begun)
 
 

@@ -42,6 +42,7 @@ from toolkeep.mcp_protocol.jsonrpc import (
     ProtocolError,
     encode,
     is_id,
+    notification,
 )
 from toolkeep.mcp_protocol.versions import (
     LISTEN,
@@ -105,7 +106,7 @@ class McpServer:
         self.calling = ToolCallHandler(keep, finds_tools=find_tools, page_url=page_url)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
-        self._instructions = "\n".join(filter(None, (instructions, keep.start_up.notice)))
+        self._instructions = instructions
         self._info = {"name": "toolkeep", "title": "toolkeep", "version": _version()}
         self._encoded_info = msgspec.Raw(encode(self._info))
         self._tools = ToolList()
@@ -169,6 +170,12 @@ class McpServer:
 
     def notice(self, message: Message, connection: Connection) -> None:
         """Handle a notification; unknown ones are ignored."""
+        missing = self.keep.start_up.notice
+        if message.method == "notifications/initialized" and missing and connection.hears("warning"):
+            # Instructions are for the model; a person reads the client's log.
+            told = {"level": "warning", "logger": "toolkeep", "data": missing}
+            if connection.emit is not None:
+                connection.emit(notification("notifications/message", told))
         if message.method == "notifications/cancelled":
             wanted = message.params.get("requestId")
             if is_id(wanted):
@@ -248,7 +255,8 @@ class McpServer:
         return {**found, "extensions": {TASKS: {}}} if is_modern else found
 
     def _said(self) -> dict[str, Any]:
-        return {"instructions": self._instructions} if self._instructions else {}
+        text = "\n".join(filter(None, (self._instructions, self.keep.start_up.notice)))
+        return {"instructions": text} if text else {}
 
     async def _initialize(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
         if connection.version:

@@ -108,8 +108,13 @@ class ToolCatalog:
             self.start_up.held_back,
             self.start_up.why_held_back,
             loaded.unmatched,
+            self.start_up.commands,
         )
         return loaded
+
+    def await_acceptance(self, commands: Sequence[str]) -> None:
+        """Record the commands that accept files of tools which are left out until then."""
+        self.start_up = msgspec.structs.replace(self.start_up, commands=tuple(dict.fromkeys(commands)))
 
     def hold_back(self, *files: "ConfigFile") -> None:
         """Record configuration files that have no effect until a person accepts them."""
