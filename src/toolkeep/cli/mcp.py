@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -88,7 +89,13 @@ def command(
             named.load_accepted(keep)
             stack.enter_context(named.followed(keep))
         keep.follow_store()
-        server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
+        server = McpServer(
+            keep,
+            agent=agent,
+            find_tools=find_tools,
+            client_answers=client_answers,
+            page_url=partial(_page_url, root),
+        )
         server.enable_logging()
         if taken is None:
             _serve_http(server, host, port or 0)
@@ -108,6 +115,19 @@ def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wai
     if wait_s is None:
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or INBOX_WAIT_S
     return keep_with(files, root, tools=tools, approver=ask_client, approval_wait_s=wait_s)
+
+
+def _page_url(root: Path) -> str:
+    """The address of the page that a `toolkeep serve` of this project serves; empty if none runs."""
+    from toolkeep.errors import StateUnusable
+    from toolkeep.keep.open import open_state
+    from toolkeep.storage.running_servers import running_servers
+
+    try:
+        state = open_state(root)
+        return next(iter(running_servers(state.folder)), "") if state else ""
+    except StateUnusable:
+        return ""
 
 
 def _serve_http(server: "McpServer", host: str, port: int) -> None:

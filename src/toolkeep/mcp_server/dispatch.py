@@ -87,14 +87,14 @@ class McpServer:
         instructions: str = INSTRUCTIONS,
         find_tools: bool = False,
         client_answers: bool = False,
-        page_url: str = "",
+        page_url: str | Callable[[], str] = "",
         limits: McpLimits = DEFAULT_MCP_LIMITS,
     ) -> None:
         """`agent` makes the calls; `find_tools` lists two search tools in place of all tools.
 
         `client_answers` lets the client of a connection approve calls of up to medium danger (POL-4); without
-        it, approval requests go to the inbox. `page_url` is the address of the page with the inbox: clients
-        whose call waits are told.
+        it, approval requests go to the inbox. `page_url` is the address of the page with the inbox, or a
+        function that returns it: clients whose call waits are told.
         """
         self.keep = keep
         self.agent = agent

@@ -58,7 +58,9 @@ class DirectAsks:
 class ToolCallHandler:
     """Makes the calls of one server, and owns suspended requests and tasks."""
 
-    def __init__(self, keep: Keep, *, finds_tools: bool = False, page_url: str = "") -> None:
+    def __init__(
+        self, keep: Keep, *, finds_tools: bool = False, page_url: str | Callable[[], str] = ""
+    ) -> None:
         self._keep = keep
         self._finds_tools = finds_tools
         self.notices = ApprovalNotices(page_url)
