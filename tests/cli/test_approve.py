@@ -220,9 +220,8 @@ def test_serve_says_on_its_terminal_that_a_call_waits_and_mcp_finds_its_page(
 ) -> None:
     assert page_url(project) == ""
     with Dialogue(["serve", "--port", "0", "--project", str(project)], cwd=project, columns=200) as person:
-        address = re.search(r"serving at (\S+)", person.until("serving at"))
+        address = re.search(r"serving at (\S+)", person.until("--agent operator"))
         assert address is not None
-        person.until("token make")
         assert page_url(project) == address[1]
         approvals.ask(question())
         said = person.until("/ui/approvals")
