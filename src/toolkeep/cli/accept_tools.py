@@ -91,6 +91,9 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
             if was != is_now:
                 lines = code_difference(had.get(name, ""), has[name])
                 shown += (f"{visible(name)}:", *(f"  {line}" for line in lines))
+    for sealed in (old, new):
+        if not sealed["code"]:
+            del sealed["code"]
     yield from difference_lines(json.dumps(old), json.dumps(new))
     yield from shown
 
