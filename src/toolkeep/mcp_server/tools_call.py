@@ -93,7 +93,11 @@ class ToolCallHandler:
             if result.code in _NO_SUCH_TOOL and result.error is not None:
                 raise ProtocolError(INVALID_PARAMS, result.error.text)
             definition = tool.definition if tool is not None else None
-            return result_data(result, definition, is_modern=is_modern)
+            data = result_data(result, definition, is_modern=is_modern)
+            if result.error is not None and self._keep.diagnosis(result.call_id) is not None:
+                # The id is no secret, and the diagnosis is not in the text: its person finds it by the id.
+                data["content"][0]["text"] += f"\nThe user sees why: toolkeep audit show {result.call_id[:8]}"
+            return data
 
         progress = Progress(message, emit)
         work = self._keep.call(
