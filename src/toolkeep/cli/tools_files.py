@@ -110,7 +110,7 @@ class ServedFiles:
                 keep.load(failed=[ProviderFailed(visible(name), f"is left out: {first}")])
                 warn(f"{visible(name)} is left out: {first}", *more)
                 warn(f"review and accept it, in {visible(str(self._root))}: {self._command(name)}")
-        keep.await_acceptance([self._command(name) for name in self._names if name not in self._served])
+        _note_left_out(keep, [self._command(name) for name in self._names if name not in self._served])
 
     @contextlib.contextmanager
     def followed(self, keep: Keep) -> Iterator[None]:
@@ -134,7 +134,7 @@ class ServedFiles:
         def look() -> None:
             for file in files:
                 _look(file)
-            keep.await_acceptance([file.command for file in files if not file.is_served])
+            _note_left_out(keep, [file.command for file in files if not file.is_served])
 
         feed = StateChangeFeed(lambda: (state.stamp(), *(file.stamp() for file in files)), look)
         try:
@@ -148,6 +148,11 @@ class ServedFiles:
     def _command(self, name: str) -> str:
         place = self._names[name]
         return _accept_command(os.path.realpath(place) if "/" in place else place, self._root)
+
+
+def _note_left_out(keep: Keep, commands: Sequence[str]) -> None:
+    """Have agents told which commands accept the files that are left out."""
+    keep.start_up = replace(keep.start_up, commands=tuple(dict.fromkeys(commands)))
 
 
 def _look(file: AcceptedToolsFile) -> None:

@@ -112,10 +112,6 @@ class ToolCatalog:
         )
         return loaded
 
-    def await_acceptance(self, commands: Sequence[str]) -> None:
-        """Record the commands that accept files of tools which are left out until then."""
-        self.start_up = msgspec.structs.replace(self.start_up, commands=tuple(dict.fromkeys(commands)))
-
     def hold_back(self, *files: "ConfigFile") -> None:
         """Record configuration files that have no effect until a person accepts them."""
         for file in files:
