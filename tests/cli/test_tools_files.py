@@ -230,12 +230,15 @@ def test_accept_alone_offers_files_that_changed_since_and_shows_the_lines(folder
     shown = json.loads(run(folder, "accept", "--json").stdout)
     assert shown["changes"] == [
         "new.py:",
+        "  @@ -0,0 +1 @@",
         "  +++1",
         "tools.py:",
+        "  @@ -1,2 +1,3 @@",
         "  +import new",
         "   ",
         "   from toolkeep import tool",
         "voice.py:",
+        "  @@ -1 +1 @@",
         "  -def up(text): return text.upper()",
         "  +def up(text): return text",
     ]

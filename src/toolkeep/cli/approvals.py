@@ -16,7 +16,7 @@ from toolkeep.approval.question_text import duration, moment, name, render_quest
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.tables import Column, say_table, screen_width
-from toolkeep.errors import Code, ToolkeepError
+from toolkeep.errors import Code, StateUnusable, ToolkeepError
 from toolkeep.host.clock import iso
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.text.display import echo_name, listing, shorten, visible
@@ -101,7 +101,8 @@ def _elsewhere(project: Path | None, waiting: Sequence[Question], given: str) ->
     found = []
     state = open_state(root)
     for folder, other in other_projects(state.folder) if state else ():
-        with contextlib.closing(SqliteApprovals(folder)) as theirs:
+        # What cannot be used there is said by a command for that project.
+        with contextlib.suppress(StateUnusable), contextlib.closing(SqliteApprovals(folder)) as theirs:
             if any(one.question.id.startswith(given) for one in theirs.waiting()):
                 found.append(shlex.quote(visible(str(other))))
     if found:

@@ -24,7 +24,6 @@ from toolkeep.keep.keep import Keep
 from toolkeep.keep.open import open_state, project_folder, tools_file_provider, tools_reader
 from toolkeep.registry.register import Skipped
 from toolkeep.registry.tool_provider import FILES
-from toolkeep.storage.sql.change_feed import StateChangeFeed
 from toolkeep.text.display import visible
 
 _HARMLESS: Final = re.compile(r"[A-Za-z0-9_./+-]{1,200}")
@@ -115,6 +114,8 @@ class ServedFiles:
     @contextlib.contextmanager
     def followed(self, keep: Keep) -> Iterator[None]:
         """Take over what a person accepts meanwhile."""
+        from toolkeep.storage.sql.change_feed import StateChangeFeed
+
         state = open_state(self._root)
         if state is None or not self._names:
             yield

@@ -63,7 +63,6 @@ def other_projects(folder: Path) -> Iterator[tuple[Path, Path]]:
         return
     for other in sorted(folder.parent.iterdir()):
         if other != folder and is_there(other / _PROJECT):
-            check_private(other)
             yield other, Path(os.fsdecode((other / _PROJECT).read_bytes()))
 
 
