@@ -88,6 +88,14 @@ _RISK = {
 }
 
 
+class CallKind(Word):
+    """What a call asks for: a tool, or a prompt or resource of an upstream MCP server."""
+
+    TOOL = "tool"
+    PROMPT = "prompt"
+    RESOURCE = "resource"
+
+
 class Danger(Word):
     """When a call needs approval: safe never, low in paranoid mode only, medium once, high every time,
     critical twice every time."""
