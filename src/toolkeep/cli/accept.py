@@ -122,7 +122,7 @@ def _accept_configuration(
 def _proposed(raw: bytes, root: Path, state: KeepState, origins: frozenset[str]) -> list[Difference]:
     """How the lock differs from what was accepted, for the upstreams that the project names."""
     lock = of_origins(read_lock(raw, str(root / LOCK_FILE)), origins)
-    return differences(pinned_lock(state.pins(), lock.upstreams), lock)
+    return differences(pinned_lock(state.pins(), lock), lock)
 
 
 def _accept_lock(
