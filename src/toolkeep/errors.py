@@ -391,7 +391,7 @@ class SecretUnavailable(ToolkeepError):
         super().__init__(
             Code.SECRET_UNAVAILABLE,
             said or f"no secret named {name!r} was given to this call",
-            hint=hint or "grant the secret to the tool where the keep is opened",
+            hint=hint or "pass it to open_keep(tool_secrets=…), or configure it",
         )
         self.name = name
 
@@ -519,7 +519,9 @@ class ResponseUnreadable(ToolkeepError):
 
     def __init__(self, provider: str, reason: str) -> None:
         hint = "pass the response exactly as the provider's SDK or API returned it"
-        super().__init__(Code.RESPONSE_UNREADABLE, f"response of {provider}: {reason}", hint=hint)
+        super().__init__(
+            Code.RESPONSE_UNREADABLE, f"cannot read the {provider} response: {reason}", hint=hint
+        )
         self.provider = provider
 
 

@@ -49,6 +49,8 @@ class RecordingContext:
     """Creates contexts for tests and records the progress that a tool reports."""
 
     secrets: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Per-call data that the tool reads as `context.data`."""
     cancelled: bool = False
     progress: list[tuple[float, float | None, str]] = field(default_factory=list)
 
@@ -60,6 +62,7 @@ class RecordingContext:
             conversation_id="test-conversation",
             session_id="test-session",
             secrets=self.secrets,
+            data=self.data,
             on_progress=lambda done, total, message: self.progress.append((done, total, message)),
             is_cancelled=lambda: self.cancelled,
         )

@@ -122,7 +122,7 @@ ASKING = PolicySource(
 )
 REASONS = {
     "danger": "its danger is {danger}",
-    "paranoid": "its danger is low, and the keep is paranoid",
+    "paranoid": "its danger is low, and approvals.paranoid is set",
     "always": "the tool requires confirmation",
     "confirm": "the caller requires confirmation",
     "policy": "a policy requires approval",
@@ -303,7 +303,7 @@ NOT_ASKED = (
 NOES: dict[str, tuple[Any, Code, str]] = {
     "False": (False, Code.APPROVAL_DENIED, "A person denied this call to 'greet'"),
     "False, later": (lambda _: later(False), Code.APPROVAL_DENIED, "A person denied this call to 'greet'"),
-    "an answer": (says("deny", reason="not today."), Code.APPROVAL_DENIED, "A person denied this call to 'greet': not today"),
+    "an answer": (says("deny", reason="not today."), Code.APPROVAL_DENIED, 'A person denied this call to \'greet\': "not today"'),
     "raises": (raises, Code.APPROVAL_NEEDED, NOT_ASKED),
     "raises, later": (raises_later, Code.APPROVAL_NEEDED, NOT_ASKED),
     "None": (None, Code.APPROVAL_NEEDED, "This call to 'greet' was not approved in time"),
@@ -381,14 +381,14 @@ def test_a_yes_that_comes_too_late_is_none() -> None:
 
 def test_the_reason_of_a_no_reaches_the_model_whole_and_with_nothing_hidden() -> None:
     result, _, _ = asked(says("deny", reason="use /tmp\u202e\x1b[2J\u200b instead."))
-    assert message(result).endswith(": use /tmp\\u202e\\u001b[2J\\u200b instead")
+    assert message(result).endswith(': "use /tmp\\u202e\\u001b[2J\\u200b instead"')
     assert not {"\u202e", "\x1b", "\u200b"} & set(result.text)
     assert "Do not try again" in result.text
 
 
 def test_a_long_reason_is_cut() -> None:
     result, _, _ = asked(says("deny", reason="x" * 100_000))
-    assert message(result).endswith("x" * 599 + "…")
+    assert message(result).endswith("x" * 599 + '…"')
     assert len(result.text) <= 1200
 
 

@@ -27,6 +27,9 @@ def held() -> Iterator[list[Touched]]:
         one.close()
 
 
+NO_END = "\\ No newline at end of file"
+
+
 def told(held: list[Touched], path: Path, shown: dict[str, Any], *others: tuple[str, Path]) -> str:
     """The difference for a call that writes a path, and touches others."""
     for kind, place in [("fs.write", path), *others]:
@@ -47,23 +50,22 @@ def test_a_changed_line_is_shown_beside_the_old_one(held: list[Touched], tmp_pat
     assert told(held, path, {"content": "one\n2\nthree\n"}).split("\n") == [
         f"--- {path} (now)",
         f"+++ {path} (after)",
-        "@@ -1,4 +1,4 @@",
+        "@@ -1,3 +1,3 @@",
         " one",
         "-two",
         "+2",
         " three",
-        " ",
     ]
 
 
 def test_a_file_that_does_not_exist_yet_is_all_new(held: list[Touched], tmp_path: Path) -> None:
-    lines = told(held, tmp_path / "new" / "a.txt", {"content": "one\ntwo"}).split("\n")
+    lines = told(held, tmp_path / "new" / "a.txt", {"content": "one\ntwo\n"}).split("\n")
     assert lines[2:] == ["@@ -0,0 +1,2 @@", "+one", "+two"]
 
 
 def test_a_final_newline_that_goes_missing_is_seen(held: list[Touched], tmp_path: Path) -> None:
     path = written(tmp_path / "a.txt", "one\n")
-    assert told(held, path, {"content": "one"}).split("\n")[3:] == [" one", "-"]
+    assert told(held, path, {"content": "one"}).split("\n")[3:] == ["-one", "+one", NO_END]
 
 
 def test_the_same_content_is_no_difference(held: list[Touched], tmp_path: Path) -> None:
@@ -72,12 +74,12 @@ def test_the_same_content_is_no_difference(held: list[Touched], tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["content", "contents", "text", "data", "body"])
 def test_the_content_may_have_any_of_its_usual_names(name: str, held: list[Touched], tmp_path: Path) -> None:
-    assert told(held, tmp_path / "a.txt", {name: "new", "encoding": "utf-8"}).endswith("+new")
+    assert told(held, tmp_path / "a.txt", {name: "new", "encoding": "utf-8"}).endswith(f"+new\n{NO_END}")
 
 
 def test_what_is_added_at_the_end_stands_below_what_is_there(held: list[Touched], tmp_path: Path) -> None:
     path = written(tmp_path / "a.txt", "one\n")
-    assert told(held, path, {"content": "two", "mode": "append"}).split("\n")[3:] == [" one", "-", "+two"]
+    assert told(held, path, {"content": "two", "mode": "append"}).split("\n")[3:] == [" one", "+two", NO_END]
 
 
 def test_the_built_in_write_file_is_shown_with_its_difference(
@@ -112,7 +114,7 @@ def test_hidden_characters_are_visible(held: list[Touched], tmp_path: Path) -> N
 
 def test_other_line_breaks_start_no_line_of_their_own(held: list[Touched], tmp_path: Path) -> None:
     """U+2028 and a form feed would forge lines of the difference."""
-    shown = told(held, tmp_path / "a.txt", {"content": "a\u2028-b\x0c+c"})
+    shown = told(held, tmp_path / "a.txt", {"content": "a\u2028-b\x0c+c\n"})
     assert shown.split("\n")[3:] == ["+a\\u2028-b\\f+c"]
 
 
@@ -126,7 +128,7 @@ def test_bytes_that_are_no_text_are_counted(
 
 
 def test_a_long_difference_is_cut_and_says_so(held: list[Touched], tmp_path: Path) -> None:
-    new = "\n".join(f"line {number}" for number in range(1000))
+    new = "".join(f"line {number}\n" for number in range(1000))
     lines = told(held, tmp_path / "a.txt", {"content": new}).split("\n")
     assert len(lines) == DIFFERENCE_LINES + 1
     assert lines[-1] == "… and 603 lines more"
@@ -139,7 +141,7 @@ def test_what_is_too_long_is_not_compared(held: list[Touched], tmp_path: Path) -
 
 def test_a_file_of_exactly_the_limit_is_compared(held: list[Touched], tmp_path: Path) -> None:
     path = written(tmp_path / "a.txt", "x" * DIFFERENCE_BYTES)
-    assert told(held, path, {"content": "y"}).endswith("+y")
+    assert told(held, path, {"content": "y\n"}).endswith("+y")
 
 
 def test_new_content_that_is_too_long_is_not_compared(held: list[Touched], tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_nothing_is_told_of_a_call_that_writes_two_files(held: list[Touched], tm
 
 
 def test_what_is_only_read_does_not_matter(held: list[Touched], tmp_path: Path) -> None:
-    assert told(held, tmp_path / "a.txt", {"content": "a"}, ("fs.read", tmp_path)).endswith("+a")
+    assert told(held, tmp_path / "a.txt", {"content": "a\n"}, ("fs.read", tmp_path)).endswith("+a")
 
 
 def test_nothing_is_told_of_a_folder(held: list[Touched], tmp_path: Path) -> None:
@@ -180,11 +182,11 @@ def test_nothing_is_told_of_a_call_that_writes_nothing() -> None:
 def test_the_file_that_was_checked_is_read_whatever_lies_there_now(
     held: list[Touched], tmp_path: Path
 ) -> None:
-    path = written(tmp_path / "a.txt", "checked")
+    path = written(tmp_path / "a.txt", "checked\n")
     held.append(Touched("fs.write", "/path", resolve(str(path), "/", may_be_missing=True)))
     path.rename(tmp_path / "moved.txt")
     written(path, "swapped")
     call = PermittedCall(
         request=NOTHING, checked=NOTHING, tool=NOTHING, decision=NOTHING, touched=tuple(held)
     )
-    assert difference(call, {"content": "new"}).split("\n")[3:] == ["-checked", "+new"]
+    assert difference(call, {"content": "new\n"}).split("\n")[3:] == ["-checked", "+new"]

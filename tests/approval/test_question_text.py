@@ -51,7 +51,7 @@ Difference:
 It would access:
   | fs.write:/srv/notes/a.txt
 Permitted by:
-  | the default: there are no policies of yours
+  | the default, because you have no policies
 Agent:        writer
 Session:      s1
 Conversation: c1

@@ -688,7 +688,7 @@ def test_output_that_is_not_json_is_refused(case: str) -> None:
     make, why = NOT_JSON[case]
     result = given(make())
     assert (result.code, result.value, result.hash) == (Code.OUTPUT_INVALID, None, "")
-    assert message(result) == f"Tool 'give' gave something that is not JSON: {why}"
+    assert message(result) == f"Tool 'give' returned something that is not JSON: {why}"
 
 
 @pytest.mark.spec("VAL-9")
@@ -727,7 +727,7 @@ def test_a_binary_tool_that_gives_no_bytes_is_broken() -> None:
     result = given("text", result_type="binary")
     assert (result.code, message(result)) == (
         Code.OUTPUT_INVALID,
-        "Tool 'give' gave str in place of bytes",
+        "Tool 'give' returned str instead of bytes",
     )
 
 
@@ -756,7 +756,10 @@ def test_a_cached_result_is_normalized_once() -> None:
     [
         ({}, "Tool 'give' has a normalization of its own, and none is registered"),
         ({"give": lambda value: 1 / 0}, "The normalization of tool 'give' failed"),
-        ({"give": lambda value: {1, 2}}, "Tool 'give' gave something that is not JSON: an instance of set"),
+        (
+            {"give": lambda value: {1, 2}},
+            "Tool 'give' returned something that is not JSON: an instance of set",
+        ),
     ],
     ids=["missing", "raising", "not JSON"],
 )
@@ -845,7 +848,10 @@ def test_output_over_the_hard_cap_fails_the_call(monkeypatch: pytest.MonkeyPatch
     assert given("x" * 98).ok
     assert given(b"x" * 100, result_type="binary").ok
     for result in (given("x" * 99), given('"' * 99), given(b"x" * 101, result_type="binary")):
-        assert (result.code, message(result)) == (Code.OUTPUT_TOO_BIG, "Tool 'give' gave more than 100 bytes")
+        assert (result.code, message(result)) == (
+            Code.OUTPUT_TOO_BIG,
+            "Tool 'give' returned more than 100 bytes",
+        )
 
 
 def test_output_of_exactly_the_limit_is_whole() -> None:

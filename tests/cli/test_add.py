@@ -52,7 +52,7 @@ def test_nothing_is_written_through_a_link_that_leads_out_of_the_project(tmp_pat
     project.mkdir()
     (project / ".agent").symlink_to(outside)
     result = add(project, DOCUMENT, "--yes")
-    assert (result.exit_code, "is reached by a link that leads out of" in result.output) == (1, True)
+    assert (result.exit_code, "is reached through a symlink out of" in result.output) == (1, True)
     assert list(outside.iterdir()) == []
 
 
@@ -146,15 +146,15 @@ def test_a_typed_loopback_address_is_fetched_and_a_name_that_leads_there_is_not(
         led = toolkeep(tmp_path, "add", "openapi", f"http://localhost:{port}/shop.json", "--yes")
         server.shutdown()
     assert fetched.exit_code == 0, fetched.stderr
-    assert (led.exit_code, "does not lead to public addresses alone" in led.stderr) == (1, True)
+    assert (led.exit_code, "resolves to an address that is not public" in led.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("server", "next_step"),
     [
         ("http://127.0.0.1:9/mcp", "its address and port, such as http://127.0.0.1:8080/mcp"),
-        ("ftp://shop.example/mcp", "name a program that is there, or an address that begins with https://"),
-        ("no-such-program", "name a program that is there, or an address that begins with https://"),
+        ("ftp://shop.example/mcp", "name an installed program, or an address that begins with https://"),
+        ("no-such-program", "name an installed program, or an address that begins with https://"),
         ("server.py", "write ./server.py for the file of the project"),
         ("python3 server.py", "write ./server.py for the file of the project"),
     ],

@@ -396,7 +396,7 @@ def test_a_link_out_of_the_project_is_not_followed_unseen(
     real = linked(project, client, is_folder=is_folder)
     done = install(project, client, *words)
     assert (done.exit_code, real.exists()) == (1, False)
-    assert all(said in done.output for said in ("ACODE-TSR-016", "is reached by a link that leads out of"))
+    assert all(said in done.output for said in ("ACODE-TSR-016", "is reached through a symlink out of"))
     real.write_text("")
     for remove in ([], ["--remove"]):
         assert install(project, client, *remove, *words).exit_code == 1
@@ -413,7 +413,7 @@ def test_a_person_who_sees_where_a_link_leads_may_agree(
         shown = person.until("Write this? [y/N]: ")
         person.enter(keys)
         person.end()
-    assert f"a link that leads out of the project, to {real}" in shown
+    assert f"a symlink out of the project, to {real}" in shown
     assert f"++ {real} (after)" in shown  # its first character has a colour
     assert real.exists() is is_written
     assert (project / OF_PROJECT[client]).resolve() == real

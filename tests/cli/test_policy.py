@@ -164,7 +164,7 @@ def test_names_types_and_dead_rules_are_found() -> None:
         f"{here}:5:1: policy 'action' names Action::\"cal\", which does not exist; did you mean 'call'?",
         f"{here}:7:1: policy 'attribute' reads resource.dangr, which does not exist; did you mean 'danger'?",
         (
-            f"{here}:9:1: policy 'argument' reads the argument 'ur', which is no argument of 'fetch_page';"
+            f"{here}:9:1: policy 'argument' reads the argument 'ur', which is not an argument of 'fetch_page';"
             " did you mean 'url'?"
         ),
         (
@@ -348,7 +348,7 @@ def test_the_hash_that_accepts_a_project_changes_with_its_policies() -> None:
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.cedar")
     result = CliRunner().invoke(cli, ["policy", "check", str(tmp_path / "pipe.cedar")])
-    assert (result.exit_code, "is no ordinary file" in result.stdout) == (1, True)
+    assert (result.exit_code, "is not a regular file" in result.stdout) == (1, True)
 
 
 def data(*arguments: str, has: dict[str, str], before: tuple[tuple[str, ...], ...] = ()) -> tuple[int, Any]:
@@ -391,7 +391,7 @@ def test_a_call_that_is_allowed_is_explained() -> None:
         "  permitted by all\n"
         "\nIt would access:\n"
         "  net.read of docs.example.org (/url): held as net.read:docs.example.org, "
-        "which leads to public addresses alone\n"
+        "and may resolve to public addresses only\n"
         "\nPolicies, each on its own:\n"
         "  permit 'all' (<home>/.agent/policies/main.cedar:1:1) holds\n"
         "  forbid 'known-hosts' (<home>/.agent/policies/main.cedar:4:1) does not hold\n"
@@ -504,7 +504,7 @@ def test_a_paranoid_keep_asks_about_low_danger_too() -> None:
     config = WRITER.replace("danger: medium", "danger: low") + "approvals: {paranoid: true}\n"
     call = ("policy", "explain", "write_note", '{"path": "a.txt"}', "--agent", "writer")
     told = data(*call, has=files(ALL, config=config))[1]
-    assert told["asks"]["why"] == ["its danger is low, and the keep is paranoid"]
+    assert told["asks"]["why"] == ["its danger is low, and approvals.paranoid is set"]
 
 
 def test_arguments_that_do_not_fit_come_before_policy() -> None:
@@ -580,8 +580,9 @@ def test_an_address_that_no_grant_allows_is_told_as_such() -> None:
 def test_where_a_name_may_lead_is_told() -> None:
     config = CONFIG.replace("net.read:docs.example.org", "net.read:docs.example.org=10.0.0.0/8")
     call = ("policy", "explain", "fetch_page", '{"url": "https://docs.example.org/"}', "--agent", "writer")
-    assert "held as net.read:docs.example.org=10.0.0.0/8, which leads to 10.0.0.0/8 addresses alone" in shown(
-        *call, has=files(ALL, config=config)
+    assert (
+        "held as net.read:docs.example.org=10.0.0.0/8, and may resolve to 10.0.0.0/8 addresses only"
+        in shown(*call, has=files(ALL, config=config))
     )
 
 
@@ -730,7 +731,7 @@ def test_calls_that_would_be_decided_differently_are_shown() -> None:
     assert shown("policy", "replay", "new.cedar", has=NEW, before=CALLS) == (
         "exit 1\n"
         "allow → deny  <time>  <call>  operator  agent_hello_world\n"
-        "    was decided by toolkeep.call, would be by no-bob; Policy 'no-bob' forbids it: not Bob\n"
+        "    decided by toolkeep.call, now by no-bob; Policy 'no-bob' forbids it: not Bob\n"
         "\n1 of 3 calls would be decided differently\n"
     )
 
@@ -743,7 +744,7 @@ def test_a_call_that_was_denied_may_be_allowed_now() -> None:
     assert shown("policy", "replay", "new.cedar", has=has, before=CALLS[:1]) == (
         "exit 1\n"
         "deny → allow  <time>  <call>  operator  agent_hello_world\n"
-        "    was decided by no, would be by all\n"
+        "    decided by no, now by all\n"
         "\n1 of 1 calls would be decided differently\n"
     )
 
@@ -770,7 +771,7 @@ def test_calls_that_cannot_be_judged_are_counted() -> None:
     assert text == (
         "exit 0\n"
         "✓ all 0 calls that can be evaluated would be decided as before\n"
-        "  3 not evaluated: its arguments were not kept\n"
+        "  3 not evaluated: its arguments were not stored\n"
     )
 
 

@@ -65,7 +65,7 @@ EFFECTS = [
         for key in ("tool_registry/custom_tools", "tools/custom_tools")
     ),
     pytest.param("", registry("providers: [acme]"), [("runs", "provider 'acme' runs its code in this process", "2:15")], id="provider"),
-    pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read]\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read", "3:31")], id="capability"),
+    pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read:a.org]\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read:a.org", "3:31")], id="capability"),
     pytest.param("", "agents:\n  ada: {description: Ada}\n", [("grants", "agent 'ada' may call tools", "2:3")], id="agent"),
     pytest.param("", "agents:\n  ada: {inherit: defaults}\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds the defaults: fs.read:., tool.filesystem.read, tool.knowledge.read, tool.vcs.read", "2:9")], id="defaults"),
     pytest.param("", "agents:\n  a/b~c:\n    permissions: [tool.api.call]\n", [("grants", "agent 'a/b~c' may call tools", "2:3"), ("grants", "agent 'a/b~c' holds tool.api.call", "3:19")], id="permission_of_an_agent"),
@@ -80,10 +80,10 @@ EFFECTS = [
         for key, usual in LIMITS.items()
     ),
     pytest.param(registry("max_work: 9"), registry("max_work: 10"), [("loosens", "max_work rises from 9 to 10", "2:3")], id="limit_over_the_users"),
-    pytest.param(registry("include_actual_values: false"), registry("include_actual_values: true"), [("loosens", "errors show values again", "2:3")], id="values"),
-    pytest.param("", registry("validation_failure_log_level: info"), [("loosens", "refused calls are logged less loudly", "2:3")], id="info"),
-    pytest.param("", registry("validation_failure_log_level: debug"), [("loosens", "refused calls are logged less loudly", "2:3")], id="debug"),
-    pytest.param(registry("validation_failure_log_level: error"), registry("validation_failure_log_level: warning"), [("loosens", "refused calls are logged less loudly", "2:3")], id="quieter_than_the_users"),
+    pytest.param(registry("include_actual_values: false"), registry("include_actual_values: true"), [("loosens", "errors show argument values", "2:3")], id="values"),
+    pytest.param("", registry("validation_failure_log_level: info"), [("loosens", "refused calls are logged at a lower level", "2:3")], id="info"),
+    pytest.param("", registry("validation_failure_log_level: debug"), [("loosens", "refused calls are logged at a lower level", "2:3")], id="debug"),
+    pytest.param(registry("validation_failure_log_level: error"), registry("validation_failure_log_level: warning"), [("loosens", "refused calls are logged at a lower level", "2:3")], id="quieter_than_the_users"),
     pytest.param("", "disabled_tools: [a, b@2.0.0]\n", [("loosens", "without b@2.0.0 another version of it may answer", "1:21")], id="one_version_closed"),
     pytest.param("", "unconfined: [read_file]\n", [("loosens", "read_file runs unconfined where a machine cannot confine it", "1:14")], id="unconfined"),
     pytest.param("tier: core", "tier: teams\n", [("loosens", "the tier rises to teams", "1:1")], id="tier"),
@@ -201,7 +201,7 @@ features: {tools: {definition: false}}
 disabled_tools: [agent_hello_world]
 permissions: [mail]
 approvals: {wait: 60, paranoid: true}
-agents: {ada: {capabilities: [fs.read]}}
+agents: {ada: {capabilities: ["fs.read:."]}}
 tool_registry:
   max_work: 5
   max_errors: 99
@@ -234,7 +234,7 @@ def test_all_of_an_accepted_file_counts(tmp_path: Path) -> None:
         "providers": ("acme",),
         "disabled": {"agent_hello_world": f"disabled in {path}:3:18"},
         "permissions": ("mail",),
-        "agents": {"ada": AgentGrant(capabilities=(Capability("fs.read"),))},
+        "agents": {"ada": AgentGrant(capabilities=(Capability("fs.read", "."),))},
         "is_paranoid": True,
         "approval_wait_s": 60.0,
     }

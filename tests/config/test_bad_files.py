@@ -206,12 +206,12 @@ def bind_socket(path: Path) -> None:
     ("make", "reason"),
     [
         pytest.param(lambda path: path.mkdir(), "Is a directory", id="folder"),
-        pytest.param(os.mkfifo, "is no ordinary file", id="pipe"),
-        pytest.param(lambda path: path.symlink_to("/dev/zero"), "is no ordinary file", id="endless_device"),
-        pytest.param(lambda path: path.symlink_to("/dev/null"), "is no ordinary file", id="empty_device"),
+        pytest.param(os.mkfifo, "is not a regular file", id="pipe"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "is not a regular file", id="endless_device"),
+        pytest.param(lambda path: path.symlink_to("/dev/null"), "is not a regular file", id="empty_device"),
         pytest.param(bind_socket, "No such device or address", id="socket"),
         pytest.param(lambda path: path.symlink_to(path), "Too many levels of symbolic links", id="loop"),
-        pytest.param(lambda path: path.symlink_to("gone.yml"), "is a link that leads nowhere", id="dangling"),
+        pytest.param(lambda path: path.symlink_to("gone.yml"), "is a dangling symlink", id="dangling"),
     ],
 )
 def test_what_is_no_file_is_refused_and_never_waited_for(

@@ -142,9 +142,9 @@ def test_what_is_disabled_and_no_tool_is_called_is_named_with_its_place(tmp_path
 
 
 def test_a_file_through_aliases_is_read_as_if_written_out(tmp_path: Path) -> None:
-    configure_home("agents:\n  a: &a {capabilities: [fs.read]}\n  b: *a\n")
+    configure_home("agents:\n  a: &a {capabilities: ['fs.read:.']}\n  b: *a\n")
     agents = settings_of(tmp_path).agents
-    assert agents["a"] == agents["b"] == AgentGrant(capabilities=(Capability("fs.read"),))
+    assert agents["a"] == agents["b"] == AgentGrant(capabilities=(Capability("fs.read", "."),))
 
 
 # --- the project over the user -------------------------------------------------------------------

@@ -133,6 +133,6 @@ def test_a_sign_in_that_could_leak_is_refused(tmp_path: Path, said: str) -> None
 )
 def test_a_person_accepts_that_a_server_is_shown_a_token(tmp_path: Path, said: str) -> None:
     configure(tmp_path, f"upstreams: {{up: {{{said}}}}}")
-    assert "upstream 'up' is shown the token of a sign-in" in [
+    assert "upstream 'up' is sent the token of a sign-in" in [
         effect.what for effect in project_file(tmp_path).effects
     ]

@@ -234,7 +234,7 @@ def test_where_no_worker_of_a_level_comes_up_the_refusal_says_so(
     monkeypatch.setattr(sandbox._machine, "findings", found)
     result = call(keep, "where_strict")
     assert result.code is Code.ISOLATION_UNAVAILABLE
-    assert "no worker of it could be started" in result.text
+    assert "no worker could be started" in result.text
     assert "/srv" not in result.text
 
 
@@ -327,7 +327,7 @@ def test_models_are_made_and_async_functions_awaited(keep: Keep) -> None:
         ("say why", Code.TOOL_FAILED, "told to"),
         ("raise", Code.TOOL_FAILED, "failed unexpectedly"),
         ("leave", Code.TOOL_FAILED, "ended without an answer"),
-        ("talk", Code.OUTPUT_TOO_BIG, "gave more than"),
+        ("talk", Code.OUTPUT_TOO_BIG, "returned more than"),
     ],
 )
 def test_what_a_tool_does_wrong_is_told_and_nothing_more(how: str, code: Code, text: str, keep: Keep) -> None:

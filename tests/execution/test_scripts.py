@@ -99,7 +99,7 @@ def test_a_script_without_a_guard_is_told_to_have_one(
 ) -> None:
     value, text = run_script(tmp_path, TOOL + call, level)
     assert value is None
-    assert "a worker imports its file for its definitions, and that opens a keep" in text
+    assert "a worker imports its file for its definitions, and that makes a call" in text
     assert GUARD in text
 
 

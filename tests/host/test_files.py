@@ -31,9 +31,9 @@ def test_where_there_is_none_there_is_none(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        pytest.param(os.mkfifo, "is no ordinary file", id="pipe"),
-        pytest.param(lambda path: path.symlink_to("/dev/zero"), "is no ordinary file", id="device"),
-        pytest.param(lambda path: path.symlink_to("gone"), "is a link that leads nowhere", id="dangling"),
+        pytest.param(os.mkfifo, "is not a regular file", id="pipe"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "is not a regular file", id="device"),
+        pytest.param(lambda path: path.symlink_to("gone"), "is a dangling symlink", id="dangling"),
         pytest.param(lambda path: path.write_bytes(b"five!"), "is over 4 bytes", id="giant"),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_pipe_in_the_place_of_what_describes_an_upstream_is_not_waited_for(
     read: Callable[[Path], object], tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "tools.json")
-    with never_waits(), pytest.raises(FileUnreadable, match="is no ordinary file"):
+    with never_waits(), pytest.raises(FileUnreadable, match="is not a regular file"):
         read(tmp_path / "tools.json")
 
 

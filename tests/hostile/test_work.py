@@ -308,7 +308,7 @@ def test_a_value_that_shares_its_parts_is_not_written_out_without_end() -> None:
         keep.register(shared)
         results = [asyncio.run(keep.call("shared", {"how": how})) for how in ("text", "arrays")]
     assert [result.code for result in results] == [Code.OUTPUT_TOO_BIG] * 2
-    assert "gave more than 1000000 values" in results[1].text
+    assert "returned more than 1000000 values" in results[1].text
 
 
 def test_without_the_guard_comparing_integers_beyond_64_bits_never_ends() -> None:

@@ -98,7 +98,7 @@ def test_a_tool_that_is_described_otherwise_by_now_is_not_called(tmp_path: Path)
     change(tmp_path, description="Give back a text, as it was when it was accepted.")
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.code is Code.TOOL_QUARANTINED, result.text
-    assert "described otherwise by now" in result.text
+    assert "on its server it has changed" in result.text
     assert "toolkeep add mcp up --refresh" in result.text
 
 
@@ -137,7 +137,7 @@ def test_a_rename_does_not_dodge_the_pin(tmp_path: Path) -> None:
         (
             "dies",
             Code.TOOL_FAILED,
-            "of its server 'up', it ended with status 7; the next call starts a new one",
+            "its server 'up' failed: it ended with status 7; the next call starts a new one",
         ),
         ("no content", Code.OUTPUT_INVALID, "its answer has no list of content"),
     ],

@@ -122,10 +122,10 @@ def test_what_nobody_is_asked_is_told_too() -> None:
     for method in ("sampling/createMessage", "roots/list", "evil\x1b[2J"):
         questions.refuse(method)
     assert [(event.method, event.outcome, event.reason) for event in told] == [
-        ("elicitation/create", "refused", "no one answers questions of servers here"),
-        ("sampling/createMessage", "refused", "no model answers servers here"),
-        ("roots/list", "refused", "no server is told of roots here"),
-        ("other", "refused", "it is nothing that is answered here"),
+        ("elicitation/create", "refused", "no one answers elicitations here"),
+        ("sampling/createMessage", "refused", "sampling is not offered"),
+        ("roots/list", "refused", "roots are not offered"),
+        ("other", "refused", "the request is not supported"),
     ]
 
 

@@ -84,7 +84,7 @@ CALLS = {
     "another": "it answered a request that was not made",
     "twice": "it answered a request that was not made",
     "dies": "it ended with status 7",
-    "brackets": "it sent a message that is not read: it holds more than 50000 arrays and objects",
+    "brackets": "it sent an invalid message: it holds more than 50000 arrays and objects",
     "junk": "it sent something that is not a JSON-RPC message",
 }
 
@@ -109,7 +109,7 @@ def test_a_message_without_end_is_not_read(findings: Findings, monkeypatch: pyte
     [
         ("error", "it answered with error -32603: broke\\u001b[0m inside"),
         ("no content", "its answer has no list of content"),
-        ("wants more", "it wants to be told more before it answers"),
+        ("wants more", "it requires more input before it answers"),
     ],
 )
 def test_a_wrong_answer_is_only_that(mode: str, reason: str, findings: Findings) -> None:
@@ -121,8 +121,8 @@ def test_a_wrong_answer_is_only_that(mode: str, reason: str, findings: Findings)
 @pytest.mark.parametrize(
     ("mode", "reason"),
     [
-        ("old", "it speaks a version of MCP that is not known here"),
-        ("circle", "its list of tools leads in a circle"),
+        ("old", "it speaks an unsupported version of MCP"),
+        ("circle", "its list of tools repeats a cursor"),
         ("pages", "its list of tools has more than 2000 entries or 200 pages"),
         ("no list", "its list of tools is not a list of objects"),
         ("silent", "it did not answer initialize in 1 s"),

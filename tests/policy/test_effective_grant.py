@@ -74,19 +74,13 @@ OUTSIDE = [
     ("fs.read:.", "fs.read", ".."),
     ("fs.read:.", "fs.write", "docs/a"),
     ("fs.write:.", "fs.read", "docs/a"),
-    ("fs.read:", "fs.read", "docs/a"),
-    ("fs.read:*", "fs.read", "docs/a"),
     ("net.read:example.org", "net.read", "https://a.example.org/"),
     ("net.read:*.example.org", "net.read", "https://example.org/"),
     ("net.read:a.example.org", "net.read", "*.example.org"),
     ("net.read:example.org", "net.write", "https://example.org/"),
-    ("net.read:*", "net.read", "https://example.org/"),
     ("process.spawn:nothing", "process.spawn", "program"),
-    ("process.spawn:*", "process.spawn", "program"),
     ("db.read:sales", "db.read", "Sales"),
     ("db.read:sales", "db.write", "sales"),
-    ("db.read:*", "db.read", "*"),
-    ("db.read:", "db.read", ""),
 ]
 
 
@@ -124,14 +118,9 @@ def test_the_first_scope_that_contains_it_is_the_root(folder: Path) -> None:
     assert root_of(held, "fs.read", "docs/a", folder) == "./docs"
 
 
-def test_something_of_a_kind_is_held_where_a_scope_says_what(folder: Path) -> None:
-    held = effective_grant(folder, "fs.read:./docs", "net.read", "db.read:*")
-    assert [held.holds(kind) for kind in ("fs.read", "net.read", "db.read", "fs.write")] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+def test_a_kind_is_held_through_a_scope(folder: Path) -> None:
+    held = effective_grant(folder, "fs.read:./docs")
+    assert [held.holds(kind) for kind in ("fs.read", "fs.write")] == [True, False]
 
 
 def test_the_hash_tells_what_is_held_whatever_its_order(folder: Path) -> None:
@@ -154,10 +143,13 @@ def test_a_scope_that_cannot_be_read_is_no_grant(text: str, folder: Path) -> Non
         check_scopes([Capability("fs.read", "."), Capability.read(text)])
 
 
-def test_scopes_that_say_nothing_are_fine_to_check() -> None:
-    check_scopes(
-        map(Capability.read, ["net.read", "net.read:*", "fs.read:./x", "process.spawn:x", "db.read:y"])
-    )
+@pytest.mark.parametrize("text", ["fs.write", "fs.write:", "net.read:*", "db.read", "process.spawn:*"])
+def test_a_grant_without_a_scope_is_refused_with_an_example(folder: Path, text: str) -> None:
+    kind = text.partition(":")[0]
+    with pytest.raises(ValueError, match=f"grants nothing: name a scope, such as {kind}:"):
+        check_scopes([Capability.read(text)])
+    with pytest.raises(ValueError, match="grants nothing"):
+        effective_grant(folder, text)
 
 
 REQUIRED = [

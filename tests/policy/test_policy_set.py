@@ -289,11 +289,11 @@ WRONG = [
     ),
     (
         f'forbid(principal, {CALL}, resource == Tool::"read_file") when {{ context.arguments has pth && context.arguments.pth == "a" }};',
-        "reads the argument 'pth', which is no argument of 'read_file'; did you mean 'path'?",
+        "reads the argument 'pth', which is not an argument of 'read_file'; did you mean 'path'?",
     ),
     (
         f"forbid(principal, {CALL}, resource) when {{ context.arguments has urll }};",
-        "reads the argument 'urll', which is no argument of any tool that it is about; did you mean 'url'?",
+        "reads the argument 'urll', which is not an argument of any tool that it is about; did you mean 'url'?",
     ),
     (
         f'forbid(principal, {CALL}, resource == Tool::"read_file") when {{ context.arguments has key }};',

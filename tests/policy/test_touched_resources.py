@@ -314,9 +314,9 @@ def test_a_missing_place_is_held_and_its_objection_kept_apart(folder: Path) -> N
 
 
 WAYS = {
-    "b/../a": "'b/../a' goes below something that is no folder",
-    "circle/x": "'circle/x' leads in a circle, or through a link of the kernel's own such as /proc/self/root",
-    "nowhere": "'nowhere' is a link that leads to nothing",
+    "b/../a": "'b/../a' has a parent that is not a folder",
+    "circle/x": "'circle/x' is a symlink loop, or passes a kernel link such as /proc/self/root",
+    "nowhere": "'nowhere' is a dangling symlink",
     "new/../x": "a path that does not exist yet cannot contain '..'",
 }
 

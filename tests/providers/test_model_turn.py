@@ -140,7 +140,7 @@ def test_a_call_that_was_not_ended_is_not_run_though_the_response_ended(provider
     for event in wire.STREAMS[provider](CALLS, wire.in_threes):
         if end not in (event.get("type"), *event):
             reader.feed(event)
-    assert why(reader.turn()) == ["it was not ended"] * 2
+    assert why(reader.turn()) == ["it is incomplete"] * 2
 
 
 def test_what_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

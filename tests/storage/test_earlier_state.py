@@ -173,7 +173,7 @@ def test_it_can_be_backed_up_and_restored(earlier: Earlier, tmp_path: Path) -> N
 
 
 def names_both(refused: pytest.ExceptionInfo[ToolkeepError], found: object, known: object) -> bool:
-    return f"{found!r}, and this toolkeep knows none above {known!r}" in refused.value.message
+    return f"{found!r}, but this toolkeep supports only up to {known!r}" in refused.value.message
 
 
 def use_approvals(folder: Path) -> Any:

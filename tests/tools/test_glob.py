@@ -62,7 +62,7 @@ def test_a_pattern(pattern: str, fits: list[str], does_not: list[str]) -> None:
     assert [name for name in (*fits, *does_not) if glob.fits(name)] == fits
 
 
-_HINT = "write something like *.py, and a backslash before a character that is meant as it is"
+_HINT = "write for example *.py; escape a literal character with a backslash"
 
 
 @pytest.mark.parametrize(

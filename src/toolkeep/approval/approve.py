@@ -164,7 +164,7 @@ class ApprovalGate:
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"This call to '{question.tool}' was not approved in time"
-            hint = "Do without it, or tell the user: `toolkeep approvals` lists the calls that wait."
+            hint = "Do without it, or tell the user: `toolkeep approvals list` shows the calls that wait."
             return replace(refuse(call.request, Code.APPROVAL_NEEDED, message, hint), waited=waited)
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
@@ -179,7 +179,7 @@ class ApprovalGate:
         try:
             self.store.withdraw(question.id)
         except ToolkeepError as error:
-            log.warning("a question was not withdrawn", extra={"error_code": error.code.value})
+            log.warning("an approval request was not withdrawn", extra={"error_code": error.code.value})
 
     def _tell_requested(self, question: Question) -> None:
         self._tell(
@@ -238,7 +238,7 @@ class ApprovalGate:
             return ()
         reasons = (
             (danger.rank >= Danger.MEDIUM.rank, danger_reason(call.tool)),
-            (danger is Danger.LOW and self._is_paranoid, "its danger is low, and the keep is paranoid"),
+            (danger is Danger.LOW and self._is_paranoid, "its danger is low, and approvals.paranoid is set"),
             (definition.requires_confirmation, "the tool requires confirmation"),
             (call.request.options.requires_confirmation, "the caller requires confirmation"),
             (call.asks, "a policy requires approval"),
@@ -341,7 +341,7 @@ class ApprovalGate:
         # An invalid answer counts as no answer, never as a yes.
         except AnswerRefused as refused:
             fields = {"reason": refused.reason}
-            log.warning("an answer was not taken: %(reason)s", fields, extra=fields)
+            log.warning("an answer was rejected: %(reason)s", fields, extra=fields)
             return None
         finally:
             if asking is not None and not asking.done():
@@ -440,7 +440,7 @@ def _denied(call: PermittedCall, answer: Answer) -> Refusal:
     """The approver's reason goes to the model, cut and escaped: it may quote text of the call."""
     said = shorten(visible_lines(answer.reason).strip().removesuffix("."), MODEL_TEXT_CHARS // 2)
     who = "The client declined" if answer.way == BY_CLIENT else "A person denied"
-    message = f"{who} this call to '{call.tool.name}'" + (f": {said}" if said else "")
+    message = f"{who} this call to '{call.tool.name}'" + (f': "{said}"' if said else "")
     refusal = refuse(
         call.request, Code.APPROVAL_DENIED, message, "Do not try again; find another way, or ask the user."
     )

@@ -138,6 +138,8 @@ _CONTENTS: Final = ("content", "contents", "text", "data", "body")
 _HARMLESS: Final = frozenset(("encoding", "create_parents", "create_directories", "overwrite", "mode"))
 """Other parameters that do not change what is written; any unknown one might, so no diff is shown then."""
 
+_NO_END: Final = "\\ No newline at end of file"
+
 _OVERWRITE: Final = "overwrite"
 _APPEND: Final = "append"
 
@@ -167,7 +169,7 @@ def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
         became = "followed" if mode == _APPEND else "replaced"
         return f"{len(before)} bytes that are not text would be {became} by {len(contents[0])} characters"
     new = old + contents[0] if mode == _APPEND else contents[0]
-    changes = list(unified(_lines(old), _lines(new)))
+    changes = [line for change in unified(_lines(old), _lines(new)) for line in change.split("\n")]
     if not changes:
         return ""
     name = visible(written[0].shown)
@@ -180,4 +182,7 @@ def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return text.split("\n") if text else []
+    """The lines without newlines. A last line that has none carries a note, so that it differs."""
+    lines = text.split("\n")
+    last = lines.pop()
+    return [*lines, f"{last}\n{_NO_END}"] if last else lines

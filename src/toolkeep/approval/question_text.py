@@ -63,7 +63,7 @@ def render_question(question: Question, *, now: float, width: int = 80) -> list[
 
 def _permitted_by(question: Question) -> str:
     if question.policies == (DEFAULT_POLICY,):
-        return "the default: there are no policies of yours"
+        return "the default, because you have no policies"
     return "\n".join(map(name, question.policies))
 
 

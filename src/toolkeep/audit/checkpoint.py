@@ -40,7 +40,7 @@ def parse_size(text: str) -> int:
     ASCII digits without leading zeros, below 2^63, so that each has one spelling.
     """
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or str(int(text)) != text:
-        raise NoteInvalid(f"{text!r} is no size")
+        raise NoteInvalid(f"{text!r} is not a size")
     return int(text)
 
 

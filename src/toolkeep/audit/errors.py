@@ -32,7 +32,7 @@ class LogUnwritable(ToolkeepError):
     """A record could not be made durable, so nothing may rely on it."""
 
     def __init__(self, path: str, reason: str) -> None:
-        hint = "see that the folder is writable and the disk not full; appending goes on by itself after that"
+        hint = "check that the folder is writable and the disk is not full; appending then resumes"
         super().__init__(Code.STATE_UNUSABLE, f"{path}: {reason}", hint=hint)
         self.path = path
 

@@ -29,7 +29,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         lines = head.split("\n")
         # The version is part of the header: an unknown one may hash differently.
         if not blank or lines[0] != HEADER or len(lines) < 2 or not lines[1].startswith("index "):
-            raise NoteInvalid("this is no proof of a transparency log")
+            raise NoteInvalid("this is not a proof of a transparency log")
         index = parse_size(lines[1].removeprefix("index "))
         return cls(index=index, path=tuple(map(decode_hash, lines[2:])), checkpoint=checkpoint)
 

@@ -51,7 +51,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         version = data.get("receipt") if isinstance(data, dict) else None
         if type(version) is int and version > RECEIPT_VERSION:
             raise ReceiptInvalid(
-                f"it has format {version}, and this toolkeep knows none above {RECEIPT_VERSION}"
+                f"it has format {version}, but this toolkeep supports only up to {RECEIPT_VERSION}"
             )
         # Unknown fields are refused: a reader could take them for part of what is proven.
         if not isinstance(data, dict) or data.keys() != _FIELDS or version != RECEIPT_VERSION:

@@ -224,7 +224,10 @@ class Recorder:
             denied_by, waited = (result.error.denied_by, result.error.waited) if result.error else ("", None)
             refused = Approval(approver=denied_by, way="refused", id=waited.id if waited else "")
             chain.append(_approval(refused, waited, self._now(), trail.request.id))
-        return [*chain[:-1], _final_record(chain[-1], result)]
+        last = _final_record(chain[-1], result)
+        if result.error is not None:
+            last = replace(last, diagnosis_hash=self._keep_diagnosis(result.error, trail))
+        return [*chain[:-1], last]
 
     def _decided(self, trail: CallProgress, checked: CheckedCall, result: ToolResult) -> list[Record]:
         """A call that was authorized or denied but not run.
@@ -238,7 +241,7 @@ class Recorder:
         required = () if trail.tool is None else trail.tool.capability_names
         now, call = self._now(), trail.request.id
         return [
-            replace(self._invoked(trail, argument_hash), has_arguments=kept),
+            _invoked(trail.request, trail.tool, argument_hash, now, has_arguments=kept),
             CapabilityCheck(time=now, call=call, required=required),
             _decision(result.decision, now, call),
         ]
@@ -293,7 +296,8 @@ class Recorder:
         return replace(completed, result_hash_before=before) if before else completed
 
     def _keep_diagnosis(self, refusal: Refusal, trail: CallProgress) -> str:
-        """Store why a call failed beside the log, for the operator; its hash, or empty if it is not stored.
+        """Store why a call was denied or failed beside the log, for the operator; its hash, or empty if it is
+        not stored.
 
         Not of a tool with secrets: a program may print one in a form that redaction does not find.
         """

@@ -64,6 +64,8 @@ class PolicyDecision(Record, frozen=True, kw_only=True, gc=False):
     codes: tuple[str, ...] | UnsetType = UNSET
     decided_at: str | UnsetType = UNSET
     decision: str
+    diagnosis_hash: str | UnsetType = UNSET
+    """Of the stored reason why the call was refused."""
     policies: tuple[str, ...] | UnsetType = UNSET
     policy_set_hash: str | UnsetType = UNSET
     request_hash: str | UnsetType = UNSET
@@ -82,6 +84,8 @@ class ApprovalGiven(Record, frozen=True, kw_only=True, gc=False):
     """When the question was asked; unset for an earlier approval, or if nobody could be asked."""
     call: str
     codes: tuple[str, ...] | UnsetType = UNSET
+    diagnosis_hash: str | UnsetType = UNSET
+    """Of the stored reason why the call was refused."""
     id: str
     status: str | UnsetType = UNSET
     time: str

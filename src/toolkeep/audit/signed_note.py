@@ -71,7 +71,7 @@ class VerifierKey(msgspec.Struct, frozen=True, kw_only=True):
         material = _decode(encoded)
         if len(material) != 1 + _KEY_BYTES or material[0] not in list(Algorithm):
             raise NoteInvalid(
-                f"{text!r} is no Ed25519 verifier key", "`toolkeep audit key` prints that of a log"
+                f"{text!r} is not an Ed25519 verifier key", "`toolkeep audit key` prints that of a log"
             )
         key = cls(name=_checked_name(name), algorithm=Algorithm(material[0]), public=material[1:])
         # A key whose id does not match was copied with an error, or altered: it would never verify anything.
@@ -115,13 +115,13 @@ class Signer:
     def parse(cls, text: str) -> "Signer":
         """Parse the text form, `PRIVATE+KEY+name+id+base64`."""
         if not text.startswith(_PRIVATE):
-            raise NoteInvalid("this is no private key of a signed note")
+            raise NoteInvalid("this is not a private key for signed notes")
         # Errors name the key but never quote the text: it contains the private key.
         name, _, rest = text.removeprefix(_PRIVATE).strip().partition("+")
         key_id, _, encoded = rest.partition("+")
         material = _decode(encoded)
         if len(material) != 1 + _KEY_BYTES or material[0] not in list(Algorithm):
-            raise NoteInvalid(f"the private key of {name!r} is no Ed25519 key")
+            raise NoteInvalid(f"the private key of {name!r} is not an Ed25519 key")
         signer = cls(name=_checked_name(name), algorithm=Algorithm(material[0]), seed=material[1:])
         if signer.verifier.key_id.hex() != key_id:
             raise NoteInvalid(f"the private key of {name!r} does not have the id {key_id!r}")
@@ -207,7 +207,7 @@ def decode_hash(text: str) -> bytes:
     """Parse a hash in base64, as in checkpoints and proofs."""
     digest = _decode(text)
     if len(digest) != hashlib.sha256().digest_size:
-        raise NoteInvalid(f"{text!r} is no SHA-256 hash")
+        raise NoteInvalid(f"{text!r} is not a SHA-256 hash")
     return digest
 
 
@@ -216,13 +216,13 @@ def _parse_signature(line: str) -> Signature:
     name, _, encoded = rest.partition(" ")
     signed = _decode(encoded)
     if dash != "—" or len(signed) <= _ID_BYTES:
-        raise NoteInvalid(f"{line!r} is no signature line")
+        raise NoteInvalid(f"{line!r} is not a signature line")
     return Signature(name=_checked_name(name), key_id=signed[:_ID_BYTES], signature=signed[_ID_BYTES:])
 
 
 def _checked_name(name: str) -> str:
     if not name or "+" in name or any(character.isspace() for character in name):
-        raise NoteInvalid(f"{name!r} is no name of a key")
+        raise NoteInvalid(f"{name!r} is not a key name")
     return name
 
 
@@ -251,7 +251,7 @@ def _decode(text: str) -> bytes:
     try:
         data = base64.b64decode(text.encode(), validate=True)
     except binascii.Error as error:
-        raise NoteInvalid(f"{text!r} is no base64") from error
+        raise NoteInvalid(f"{text!r} is not base64") from error
     if _encode(data) != text:
-        raise NoteInvalid(f"{text!r} is no base64")
+        raise NoteInvalid(f"{text!r} is not base64")
     return data

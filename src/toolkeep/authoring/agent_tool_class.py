@@ -152,9 +152,9 @@ def _problem(field: str, message: str, mend: str) -> Problem:
 def _constant(tool_class: type, field: str) -> Iterator[Problem]:
     value = inspect.getattr_static(tool_class, field, None)
     if isinstance(value, property) or callable(value):
-        yield _problem(field, "is a property or method", f'make it a class constant: {field} = "…"')
+        yield _problem(field, "is a property or method", f'make it a class attribute: {field} = "…"')
     elif not isinstance(value, str) or not value.strip():
-        yield _problem(field, "is missing or blank", f'add a class constant: {field} = "…"')
+        yield _problem(field, "is missing or blank", f'add a class attribute: {field} = "…"')
 
 
 def _name(tool_class: type, tool_name: object) -> Iterator[Problem]:
@@ -177,7 +177,7 @@ def _name(tool_class: type, tool_name: object) -> Iterator[Problem]:
 def _server_flag(tool_class: type) -> Iterator[Problem]:
     flag = inspect.getattr_static(tool_class, "is_tool_fully_executed_on_server", None)
     if not isinstance(flag, bool):
-        mend = "add a class constant: is_tool_fully_executed_on_server = True"
+        mend = "add a class attribute: is_tool_fully_executed_on_server = True"
         yield _problem("is_tool_fully_executed_on_server", "is not True or False", mend)
 
 

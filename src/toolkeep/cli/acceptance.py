@@ -26,7 +26,7 @@ def confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> Non
     if not is_terminal(sys.stdin):
         raise NotAccepted("accepting needs a terminal", hint="run it in a terminal, or pass --hash SHA256")
     if not is_agreed("Accept this?"):
-        raise NotAccepted("you did not agree", hint="nothing was changed")
+        raise NotAccepted("you declined", hint="nothing was changed")
 
 
 def finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FBT001 -- as everywhere here
@@ -38,11 +38,30 @@ def finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FBT
 
 
 def difference_lines(before: str, after: str) -> Iterator[str]:
-    """Accepted and current version in canonical form, one fact a line."""
-    old, new = (
-        json.dumps(json.loads(text), indent=1, ensure_ascii=False).split("\n") for text in (before, after)
-    )
-    yield from _changed_lines(old, new)
+    """The facts that differ between the accepted and the current version, as `path: value`."""
+    old, new = (list(_sealed_facts(json.loads(text))) for text in (before, after))
+    yield from _changed_lines(old, new, around=0)
+
+
+def _sealed_facts(sealed: dict[str, Any]) -> Iterator[str]:
+    """What a file would do comes first, then its text."""
+    rest = dict(sealed)
+    yield from (effect[-1] for effect in rest.pop("effects", ()))
+    yield from _facts(rest.pop("file", {}))
+    yield from _facts(rest)
+
+
+def _facts(value: Any, path: str = "") -> Iterator[str]:
+    """One line for each scalar. Items of a list share its path, so that inserting one changes no other."""
+    if isinstance(value, dict) and value:
+        for key, inside in value.items():
+            yield from _facts(inside, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value:
+        for inside in value:
+            yield from _facts(inside, path)
+    else:
+        said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield f"{path}: {said}" if path else said
 
 
 def value_difference(before: Any, after: Any) -> Iterator[str]:
@@ -50,8 +69,8 @@ def value_difference(before: Any, after: Any) -> Iterator[str]:
     yield from _changed_lines(text_lines(before), text_lines(after))
 
 
-def _changed_lines(old: list[str], new: list[str]) -> Iterator[str]:
-    for line in unified_diff(old, new, lineterm="", n=1):
+def _changed_lines(old: list[str], new: list[str], *, around: int = 1) -> Iterator[str]:
+    for line in unified_diff(old, new, lineterm="", n=around):
         if not line.startswith(("---", "+++", "@@")):
             yield visible(line)
 

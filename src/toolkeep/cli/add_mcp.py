@@ -287,8 +287,10 @@ def _agree(entry: dict[str, Any], *, is_agreed: bool, as_json: bool) -> None:
     if is_agreed:
         return
     whom = (
-        f"It would ask {entry['url']}" if "url" in entry else f"It would run {shlex.join(entry['command'])}"
+        f"It would connect to {entry['url']}"
+        if "url" in entry
+        else f"It would run {shlex.join(entry['command'])}"
     )
     if not as_json:
         say(visible(whom))
-    check_agreed("Ask it for its tools?", as_json=as_json)
+    check_agreed("List its tools?", as_json=as_json)

@@ -80,7 +80,9 @@ class TerminalApprover:
     async def __call__(self, question: Question) -> Answer:
         """Ask one question; a critical call needs a second confirmation. Raises where nobody can be asked."""
         if not can_ask() and not _has_notebook():
-            raise RuntimeError("nobody can be asked: stdin or stderr is no terminal, and this is no notebook")
+            raise RuntimeError(
+                "no one can be prompted: stdin or stderr is not a terminal, and this is not a notebook"
+            )
         try:
             if question.wants_name:
                 return self._answer(Reply("once" if await typed_name(question) else None), question)

@@ -131,7 +131,7 @@ def _filters(command: Callable[P, R]) -> Callable[P, R]:
 
 @command.command("list", short_help="List the newest records.")
 @click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Maximum number."
 )
 @_filters
 @project

@@ -63,14 +63,19 @@ class RecordRows:
             "call": call,
             "tool": record.get("tool") or tool,
             "agent": record.get("agent") or agent,
-            "status": record.get("status") or record.get("decision") or _outcome(record),
+            "status": _outcome(record),
             "codes": record.get("codes", []),
         }
 
 
 def _outcome(record: dict[str, Any]) -> str:
-    # A refused approval has the status of its call.
-    return "approved" if record.get("type") == "Approval" else record.get("outcome", "")
+    """What a record says about its call; `refused` where that ended before it was run."""
+    kind, status = record.get("type"), record.get("status")
+    if status == "error" and kind != "ToolCompleted":
+        return "refused"
+    if status or kind != "Approval":
+        return str(status or record.get("decision") or record.get("outcome", ""))
+    return "approved"
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:

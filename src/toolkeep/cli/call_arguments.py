@@ -62,7 +62,7 @@ def _members(words: Sequence[str], schema: Mapping[str, Any]) -> Iterator[tuple[
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key in ("", ":"):
-            raise click.UsageError(f"{word[:80]!r} is no argument: write key=value, or key:=JSON.")
+            raise click.UsageError(f"{word[:80]!r} is not an argument: write key=value, or key:=JSON.")
         if key.endswith(":"):
             if not _parses(value):
                 raise click.UsageError(f"The value of {key[:80]}= is not JSON.")

@@ -105,7 +105,7 @@ def check_agreed(question: str, *, as_json: bool) -> None:
     if as_json or not is_terminal(sys.stdin):
         raise NotAccepted("confirming needs a terminal", hint="run it in a terminal, or pass --yes")
     if not is_agreed(question):
-        raise NotAccepted("you did not agree", hint="nothing was changed")
+        raise NotAccepted("you declined", hint="nothing was changed")
 
 
 def _inserted(text: str, name: str, entry: dict[str, Any]) -> str:

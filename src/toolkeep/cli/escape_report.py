@@ -58,7 +58,7 @@ def _progress(length: int) -> Iterator[Tell]:
         yield lambda _: None
         return
     lock = threading.Lock()
-    with click.progressbar(length=length, label="Trying to get out", file=sys.stderr) as bar:
+    with click.progressbar(length=length, label="Running escape attempts", file=sys.stderr) as bar:
 
         def tell(_: Run) -> None:
             with lock:
@@ -105,7 +105,7 @@ def _kind_data(found: Attacked, level: Isolation, kind: str) -> dict[str, Any]:
 
 def print_attack(found: Attacked) -> None:
     """The results as text."""
-    say("", "Attempts to get out")
+    say("", "Escape attempts")
     problems = {verdict.reason if verdict.outcome is Outcome.NOT_RUN else "" for verdict in found.verdicts}
     if len(problems) == 1 and "" not in problems:  # one reason for all: printed once
         say(f" none could be run: {problems.pop()}", label="  ✗", color="red")
@@ -142,7 +142,7 @@ def _counts(verdicts: Sequence[Verdict]) -> str:
 
 def _failures(found: Attacked, level: Isolation, kind: str) -> Iterator[str]:
     for verdict in found.of(level, kind, Outcome.GOT_OUT):
-        yield f"{verdict.attempt} got out: {verdict.reason}"
+        yield f"{verdict.attempt} escaped: {verdict.reason}"
     for reason, count in Counter(v.reason for v in found.of(level, kind, Outcome.NOT_RUN)).items():
         first = next(v for v in found.of(level, kind, Outcome.NOT_RUN) if v.reason == reason)
         others = f" and {count - 1} more" if count > 1 else ""

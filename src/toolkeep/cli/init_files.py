@@ -34,7 +34,7 @@ policies: [policies/main.cedar]
 # approvals:
 #   # Seconds that a call waits for an answer; 0 refuses it at once.
 #   wait: 300
-#   # Whether calls of low danger are asked about too.
+#   # Whether calls of low danger need approval too.
 #   paranoid: true
 
 # How much this keep offers: core, writer_pro, teams, or all of it with enterprise. No licence is checked.

@@ -236,7 +236,7 @@ def _check_link(root: Path, named: Path, path: Path, *, is_agreed_unseen: bool) 
     except FileUnreadable:
         if is_agreed_unseen or not _is_somebody_there():
             raise
-        warn(f"{named} is reached by a link that leads out of the project, to {path}")
+        warn(f"{named} is reached through a symlink out of the project, to {path}")
 
 
 def _tools_files(names: Sequence[str], root: Path) -> "Sequence[ToolsFile]":

@@ -7,7 +7,7 @@ from toolkeep.cli.main import LazyGroup
 COMMANDS = {
     "check": "Check policies and their examples before they are used.",
     "explain": "Say whether a call would be allowed, and why.",
-    "replay": "Judge the recorded calls by other policies.",
+    "replay": "Evaluate recorded calls against other policies.",
 }
 
 

@@ -164,7 +164,7 @@ def _say_held_back(world: ProjectContext) -> None:
     """Files of tools that nobody accepted are not read, so their tools are unknown here."""
     if any(not file.counts for file in world.settings.files):
         for file in world.settings.tools_files:
-            warn(f"the tools of {visible(file.name)} are held back: the check knows them once you accept")
+            warn(f"the tools of {visible(file.name)} are not checked until you accept them")
 
 
 def inspect(texts: PolicyTexts, world: ProjectContext) -> Report:

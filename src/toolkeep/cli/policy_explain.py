@@ -159,7 +159,7 @@ def _print(answer: Answer) -> None:
         say_done(f"{answer.agent} may make this call of {answer.tool}")
         policies = outcome.decision.policies
         is_default = policies == (DEFAULT_POLICY,)
-        by = "default: there are no policies of yours" if is_default else ", ".join(policies)
+        by = "the default, because you have no policies" if is_default else ", ".join(policies)
         say(f"  permitted by {by}")
     if explained.touches:
         say("", "It would access:")
@@ -198,7 +198,7 @@ def _touch_line(touch: Touch) -> str:
     what = f"{touch.capability} of {touch.thing}{named}" if touch.capability else touch.argument
     if touch.objections:
         return f"{what}: " + "; ".join(objection.what for objection in touch.objections)
-    led = f", which leads to {' or '.join(touch.leads_to)} addresses alone" if touch.leads_to else ""
+    led = f", and may resolve to {' or '.join(touch.leads_to)} addresses only" if touch.leads_to else ""
     return f"{what}: held as {touch.capability}:{touch.grant}{led}" if touch.grant else what
 
 

@@ -121,7 +121,7 @@ def _lines(difference: Difference) -> list[str]:
     because = f"; {difference.why}" if difference.why else ""
     return [
         f"{before} → {after}  {was.time}  {was.call}  {was.agent}  {was.tool}",
-        f"    was decided by {_ids(was.policies)}, would be by {_ids(difference.policies)}{because}",
+        f"    decided by {_ids(was.policies)}, now by {_ids(difference.policies)}{because}",
     ]
 
 

@@ -76,7 +76,7 @@ def _write(root: Path, name: str) -> None:
     # Parsed again: a text that cannot be extended this way is left as it is.
     if expected is None or parsed(after, path) != expected:
         hint = f"add it by hand, under `tools`: {name}"
-        raise FileUnreadable(str(path), f"its tools are written in a way that cannot be added to; {hint}")
+        raise FileUnreadable(str(path), f"its `tools` cannot be edited automatically; {hint}")
     write_whole(path, after.encode())
     path.chmod(0o644)
 

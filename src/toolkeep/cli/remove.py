@@ -160,7 +160,7 @@ def _without(text: str, document: Document, name: str) -> str:
         del expected["upstreams"]
     after = "".join(lines)
     if _read(after, document.path) != expected:
-        reason = f"'{visible(name)}' is written in a way that cannot be taken out"
+        reason = f"'{visible(name)}' cannot be removed automatically"
         raise ImportRefused(document.path, reason, hint="remove it by hand, then run this again")
     return after
 

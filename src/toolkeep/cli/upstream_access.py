@@ -77,7 +77,7 @@ def known_server(root: Path, name: str) -> tuple[dict[str, Any], PinnedTools]:
     offered = offered_by_project(root)
     for provider in offered.providers:
         if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
-            check_accepted(offered.settings, f"would start or ask '{name}' as it says")
+            check_accepted(offered.settings, f"would start or contact '{name}'")
             return dict(provider.entry), provider.listing()
     raise ImportRefused(f"'{name}'", "is not an MCP server of this project", hint="add it: toolkeep add mcp")
 

@@ -149,7 +149,7 @@ class ConsentItems:
                 what = f"upstream '{visible(upstream)}' is given {visible(secret)} from {kind} {source}"
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/secrets")
             if "oauth" in said:
-                what = f"upstream '{visible(upstream)}' is shown the token of a sign-in"
+                what = f"upstream '{visible(upstream)}' is sent the token of a sign-in"
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/oauth")
             for index in range(len(said.get("capabilities") or ())):
                 held = self._written("upstreams", upstream, "capabilities", index)
@@ -180,13 +180,13 @@ class ConsentItems:
                 yield self._effect("loosens", what, f"/tool_registry/{key}")
         if registry.get("include_actual_values") and not self._before.include_actual_values:
             pointer = "/tool_registry/include_actual_values"
-            yield self._effect("loosens", "errors show values again", pointer)
+            yield self._effect("loosens", "errors show argument values", pointer)
         level = LEVELS.get(
             registry.get("validation_failure_log_level"), self._before.validation_failure_level
         )
         if level < self._before.validation_failure_level:
             pointer = "/tool_registry/validation_failure_log_level"
-            yield self._effect("loosens", "refused calls are logged less loudly", pointer)
+            yield self._effect("loosens", "refused calls are logged at a lower level", pointer)
         for pointer in ("/disabled_tools", "/tool_registry/disabled_tools"):
             for index, name in enumerate(at(self._data, pointer) or ()):
                 if "@" in name:

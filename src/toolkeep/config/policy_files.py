@@ -64,7 +64,7 @@ def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
 
 def _check_inside(folder: Path, path: Path) -> None:
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise FileUnreadable(str(path), "is a link that leads out of the folder of the configuration")
+        raise FileUnreadable(str(path), "is a symlink out of the configuration's folder")
 
 
 def check_together(sources: Sequence[PolicySource]) -> None:

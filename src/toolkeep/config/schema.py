@@ -44,7 +44,7 @@ _DISABLED = {
         "pattern": "^((prompt|resource):)?[A-Za-z0-9_-]+(@[0-9A-Za-z.+-]+)?$",
         "maxLength": 128,
     },
-    "description": "Tools that never answer: `name` for all versions, or `name@version`.",
+    "description": "Disabled tools: `name` for all versions, or `name@version`.",
 }
 
 
@@ -62,17 +62,17 @@ _TOOL_REGISTRY: Schema = {
         "max_schema_depth": _count("Nesting of a schema, by default 20."),
         "max_argument_size": _count("Bytes of a call's arguments, by default 1048576."),
         "max_argument_depth": _count("Nesting of a call's arguments, by default 64."),
-        "max_fanout": _count("Subschemas that one value may meet, by default 256."),
+        "max_fanout": _count("Subschemas that one value may be checked against, by default 256."),
         "max_work": _count("Steps that checking one call may take, by default 300000."),
         "max_errors": _count("Errors in one refusal, by default 50."),
         "pattern_timeout_ms": _count("Has no effect: patterns run in linear time and need no clock."),
         "validation_failure_log_level": {
             "enum": ["debug", "info", "warning", "error"],
-            "description": "At which level refused calls are logged, by default warning.",
+            "description": "Log level of refused calls, by default warning.",
         },
         "include_actual_values": {
             "type": "boolean",
-            "description": "Whether errors may show the values that they are about, by default true.",
+            "description": "Whether errors may show argument values, by default true.",
         },
         "providers": {
             **_NAMES,
@@ -86,7 +86,7 @@ _TOOL_REGISTRY: Schema = {
 _WHERE: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
 _BETWEEN_CALLS: Schema = {
     "enum": ["running", "stopped"],
-    "description": "Whether processes of the program run while no call does, by default running.",
+    "description": "Whether the program's processes keep running between calls; by default they do.",
 }
 _UPSTREAM: Schema = {
     "type": "object",
@@ -111,7 +111,7 @@ _UPSTREAM: Schema = {
         },
         "protocol": {
             "enum": [*HANDSHAKE_VERSIONS, *MODERN_VERSIONS],
-            "description": "The version of MCP that a server is known to speak; asked for by default.",
+            "description": "MCP version of the server; negotiated by default.",
         },
         "headers": {
             "type": "object",
@@ -121,28 +121,31 @@ _UPSTREAM: Schema = {
         },
         "oauth": {
             "type": "object",
-            "description": "An MCP server by its address is shown a token that somebody signed in for.",
+            "description": "Send an OAuth token to an MCP server at an address; see `toolkeep sign-in`.",
             "properties": {
                 "client_id": {
                     **_WHERE,
                     "description": "OAuth client id, for authorization servers without dynamic registration.",
                 },
-                "client_secret": {**_WHERE, "description": "Which of `secrets` is that of the client."},
+                "client_secret": {**_WHERE, "description": "Name of the client secret in `secrets`."},
                 "issuer": {
                     **_WHERE,
                     "pattern": "^https://[^/@?#]+(/[^?#]*)?$",
-                    "description": "The only one who may sign in for the server.",
+                    "description": "The only accepted OAuth authorization server (issuer).",
                 },
                 "grant": {
                     "enum": ["authorization_code", "client_credentials"],
-                    "description": "Whether a person signs in, by default, or the client itself.",
+                    "description": "OAuth grant type: a person signs in (default), or the client itself.",
                 },
-                "scope": {**_WHERE, "description": "What to ask for beside what the server asks for."},
+                "scope": {
+                    **_WHERE,
+                    "description": "OAuth scopes to request in addition to those that the server requires.",
+                },
             },
             "additionalProperties": False,
         },
-        "capabilities": {**_NAMES, "description": "What an MCP server may reach, such as fs.read:./docs."},
-        "tools": {**_NAMES, "description": "Only these tools, by the server's names; all by default."},
+        "capabilities": {**_NAMES, "description": "Capabilities of an MCP server, such as fs.read:./docs."},
+        "tools": {**_NAMES, "description": "Import only these tools, by the server's names; all by default."},
         "prompts": {
             **_NAMES,
             "description": "The prompts of an MCP server to pass on, as patterns; `*` is all.",
@@ -161,7 +164,7 @@ _UPSTREAM: Schema = {
         },
         "danger": {
             "type": "object",
-            "description": "What you say about the danger of an operation or tool, by its name there; "
+            "description": "Danger of an operation or tool, by its name there; "
             "`prompt:PATTERN` and `resource:PATTERN` for what an MCP server passes on.",
             "additionalProperties": {"enum": ["safe", "low", "medium", "high", "critical"]},
         },
@@ -175,7 +178,7 @@ _UPSTREAM: Schema = {
         },
         "check_answers": {
             "type": "boolean",
-            "description": "Whether answers must fit the document, by default true.",
+            "description": "Whether responses must match the document, by default true.",
         },
         "secrets": {
             "type": "object",
@@ -206,7 +209,7 @@ FILE_SCHEMA: Schema = {
     "properties": {
         "tier": {
             "enum": ["core", "writer_pro", "teams", "enterprise", "Core", "WriterPro", "Teams", "Enterprise"],
-            "description": "How much this keep offers: your own grouping, by default enterprise, everything.",
+            "description": "Feature tier, by default enterprise, which has everything.",
         },
         "features": {
             "type": "object",
@@ -246,7 +249,7 @@ FILE_SCHEMA: Schema = {
         },
         "audit": {
             "type": "object",
-            "description": "Where checkpoints of the log are handed on to.",
+            "description": "Where checkpoints of the log are published.",
             "properties": {
                 "checkpoint_file": {
                     "type": "string",
@@ -265,20 +268,20 @@ FILE_SCHEMA: Schema = {
         },
         "web_search": {
             "type": "object",
-            "description": "The search engine that the tool web_search asks.",
+            "description": "The search engine of the tool web_search.",
             "properties": {
                 "url": {
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 4096,
                     "pattern": "^https://[^/@?#]+/[^?#]*$",
-                    "description": "Where a SearXNG answers with JSON, such as https://search.example.org/search.",
+                    "description": "URL of a SearXNG instance that returns JSON, such as https://search.example.org/search.",
                 },
             },
         },
         "store": {
             "type": "object",
-            "description": "Where custom definitions and tokens are kept.",
+            "description": "Where custom definitions and tokens are stored.",
             "properties": {
                 "url": {
                     "type": "string",
@@ -292,7 +295,7 @@ FILE_SCHEMA: Schema = {
         },
         "events": {
             "type": "object",
-            "description": "Where events are handed on to.",
+            "description": "Where events are sent.",
             "properties": {
                 "webhook": {
                     "type": "object",
@@ -330,7 +333,7 @@ FILE_SCHEMA: Schema = {
         },
         "approvals": {
             "type": "object",
-            "description": "When people are asked, and how long a call waits for them.",
+            "description": "When a call needs approval, and how long it waits.",
             "properties": {
                 "wait": {
                     "type": "number",
@@ -340,7 +343,7 @@ FILE_SCHEMA: Schema = {
                 },
                 "paranoid": {
                     "type": "boolean",
-                    "description": "Whether calls of low danger are asked about too.",
+                    "description": "Whether calls of low danger need approval too.",
                 },
             },
         },
@@ -360,7 +363,7 @@ FILE_SCHEMA: Schema = {
         },
         "agents": {
             "type": "object",
-            "description": "What each agent holds, by its name.",
+            "description": "Capabilities and permissions of each agent, by its name.",
             "propertyNames": {"type": "string", "minLength": 1, "maxLength": 64},
             "additionalProperties": {
                 "type": "object",
@@ -372,7 +375,7 @@ FILE_SCHEMA: Schema = {
                     },
                     "inherit": {
                         "enum": ["defaults"],
-                        "description": "Hold what agents hold by default, and the following beside it.",
+                        "description": "Inherit the default grants, and add the following.",
                     },
                     "capabilities": {
                         "type": "array",
@@ -507,7 +510,7 @@ def _tool() -> Schema:
                     "between_calls": _BETWEEN_CALLS,
                 },
                 "additionalProperties": False,
-                "description": "A program that stays between calls: argv, or an object with argv.",
+                "description": "A persistent program: argv, or an object with argv.",
             },
             "http": {
                 "type": ["string", "object"],
@@ -519,7 +522,7 @@ def _tool() -> Schema:
                 "required": ["path"],
                 "properties": {
                     "path": {"type": "string", "description": "Path of a WASM module or WASI command."},
-                    "output": {"enum": ["json", "text"], "description": "How what it gives is read."},
+                    "output": {"enum": ["json", "text"], "description": "How its output is parsed."},
                     "fuel": {"type": "integer", "minimum": 1, "description": "Instructions of one call."},
                 },
                 "additionalProperties": False,

@@ -35,6 +35,14 @@ OTHER_SPELLINGS = {
     "bounds": "resource_bounds",
     "effects": "side_effects",
 }
+_PLACES = {
+    "isolation": "constraints.required_isolation",
+    "required_isolation": "constraints.required_isolation",
+    "timeout": "constraints.max_execution_time",
+    "max_execution_time": "constraints.max_execution_time",
+    "max_memory": "resource_bounds.max_memory",
+}
+"""Where a field is that people look for at the top."""
 
 
 def definition_from_dict(data: Mapping[str, Any]) -> ToolDefinition:
@@ -80,9 +88,9 @@ class _Reader:
             name = str(OTHER_SPELLINGS.get(key, key))
             if name not in keys:
                 known = [*keys, *(short for short, field in OTHER_SPELLINGS.items() if field in keys)]
-                meant = nearest_or_none(str(key), known)
+                meant = _PLACES.get(key) or nearest_or_none(str(key), known)
                 mend = f"did you mean '{meant}'?" if meant else "use metadata for fields of your own"
-                self.note(repr(str(key)[:64])[1:-1], "is unknown; fields are " + ", ".join(keys), mend)
+                self.note(repr(str(key)[:64])[1:-1], "is unknown; fields are " + ", ".join(known), mend)
             # Two spellings of one field: whichever won, a reviewer could have read the other.
             elif name in self.data:
                 self.note(name, "is given twice, under two spellings", "keep one of the two")

@@ -45,7 +45,7 @@ _EXCEEDED: Final = {
     Denied.OPEN_FILES: "opened more than {} files",
     Denied.FILE_SIZE: "wrote a file larger than {}",
     Denied.DISK_SPACE: "wrote more than fits: its scratch folder has {}",
-    Denied.OUTPUT_SIZE: "gave more than {}",
+    Denied.OUTPUT_SIZE: "returned more than {}",
     Denied.TIME: "took longer than {}",
 }
 _ASK: Final = {
@@ -68,7 +68,7 @@ _REMEDIES: Final = {
     Denied.DISK_SPACE: "free space where it writes, or let it write to a granted folder",
     Denied.OUTPUT_SIZE: "the limit is fixed: let it give less, or write a file",
 }
-_MACHINE: Final = "at this isolation level the machine's own permissions count, and no grant"
+_MACHINE: Final = "at this isolation level only the operating system's permissions apply"
 _RESTRICTED: Final = (
     "isolation restricted grants no file, host or process: require strict, and grant it there"
 )

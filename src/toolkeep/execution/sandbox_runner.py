@@ -13,7 +13,7 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -185,7 +185,7 @@ class SandboxRunner:
             reason = f"Tool '{call.tool.name}' was not run: {error.message}"
             raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
-            log.warning("a worker was not granted its places", extra={"reason": str(error)})
+            log.warning("a worker could not be given its granted paths", extra={"reason": str(error)})
             reason = (
                 f"Tool '{call.tool.name}' was not run: what it would touch has changed since authorization"
             )
@@ -479,12 +479,12 @@ def _egress_proxy(call: RecordedCall, told: OnContact) -> Serve | None:
     if hosts.is_empty:
         return None
 
-    def serve(listener: socket.socket) -> AbstractAsyncContextManager[object]:
+    def serve(listeners: Sequence[socket.socket]) -> AbstractAsyncContextManager[object]:
         from toolkeep.network.budget import Budget  # Imports HTTP, which most keeps never need.
         from toolkeep.network.egress_proxy import EgressProxy
 
         budget = Budget(call.tool.definition.resource_bounds.max_network)
-        return EgressProxy(listener, hosts, max_seconds=call.deadline_s, budget=budget, on_contact=told)
+        return EgressProxy(listeners, hosts, max_seconds=call.deadline_s, budget=budget, on_contact=told)
 
     return serve
 
@@ -528,7 +528,7 @@ def _limits(tool: RegisteredTool) -> ResourceLimits:
 
 
 _ENDINGS: Final = {
-    Ending.BROKEN: (Code.OUTPUT_INVALID, "gave something that is no answer"),
+    Ending.BROKEN: (Code.OUTPUT_INVALID, "returned something that is not an answer"),
     Ending.DIED: (Code.TOOL_FAILED, "ended without an answer: it crashed, or passed a limit"),
     Ending.TIMED_OUT: (Code.TIMED_OUT, "took too long"),
     Ending.UNLOADED: (Code.NOT_RUNNABLE, "could not be imported"),
@@ -537,7 +537,7 @@ _ENDINGS: Final = {
 
 _GUARD: Final = 'what it does besides belongs below `if __name__ == "__main__":`'
 _REASONS: Final = {
-    Unloaded.UNGUARDED: f"a worker imports its file for its definitions, and that opens a keep; {_GUARD}",
+    Unloaded.UNGUARDED: f"a worker imports its file for its definitions, and that makes a call; {_GUARD}",
     Unloaded.EXITED: f"its file ends the process when a worker imports it for its definitions; {_GUARD}",
     Unloaded.MISSING: "it needs a module that is neither installed nor in the package of the tool",
     Unloaded.ABSENT: "its module has no function or class of that name",

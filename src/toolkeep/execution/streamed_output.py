@@ -39,10 +39,10 @@ class Pieces:
         try:
             body = to_json_body(piece)
         except NotData as error:
-            message = f"Tool '{self._call.tool.name}' gave something that is not JSON: {error}"
+            message = f"Tool '{self._call.tool.name}' returned something that is not JSON: {error}"
             raise RunRefused(Code.OUTPUT_INVALID, message) from error
         except TooMuch as most:
-            message = f"Tool '{self._call.tool.name}' gave more than {most}"
+            message = f"Tool '{self._call.tool.name}' returned more than {most}"
             raise RunRefused(Code.OUTPUT_TOO_BIG, message) from most
         self._grow(len(body))
         # Re-parsed from JSON: the tool keeps no reference to what is returned, and cannot change it later.
@@ -58,7 +58,7 @@ class Pieces:
         self._bytes += count
         if self._bytes > OUTPUT_CAP_BYTES or len(self._given) >= OUTPUT_PIECES_MOST:
             most = f"{OUTPUT_CAP_BYTES} bytes, or than {OUTPUT_PIECES_MOST} pieces"
-            message = f"Tool '{self._call.tool.name}' gave more than {most}"
+            message = f"Tool '{self._call.tool.name}' returned more than {most}"
             raise RunRefused(Code.OUTPUT_TOO_BIG, message)
 
 

@@ -56,7 +56,7 @@ def _caller(offered: Offered, tool: str) -> Invoke:
     async def invoke(context: Any, text: str) -> Any:
         status = getattr(getattr(context, "tool_call", None), "status", None)
         is_whole = status in (None, "completed")
-        arguments = written(text) if is_whole else unfinished(f"the model left it {status}")
+        arguments = written(text) if is_whole else unfinished(f"its status is {status}")
         call_id = str(getattr(context, "tool_call_id", None) or "")
         return _output(await offered.call(tool, arguments, call_id=call_id))
 

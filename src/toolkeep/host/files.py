@@ -20,13 +20,13 @@ def read_ordinary(
             status = os.fstat(file.fileno())
             # On the descriptor, not the path: the path could be swapped for a device between check and read.
             if not stat.S_ISREG(status.st_mode):
-                raise FileUnreadable(str(path), "is no ordinary file")
+                raise FileUnreadable(str(path), "is not a regular file")
             check(status)
             # One byte more than allowed, not `st_size`: the file may grow while it is read.
             raw = file.read(limit + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         if path.is_symlink():
-            raise FileUnreadable(str(path), "is a link that leads nowhere") from error
+            raise FileUnreadable(str(path), "is a dangling symlink") from error
         return None
     except OSError as error:
         raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
@@ -61,7 +61,7 @@ def check_inside(folder: Path, path: Path) -> None:
     A cloned repository or a tool may have placed it.
     """
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-        raise FileUnreadable(str(path), f"is reached by a link that leads out of {folder}; take it away")
+        raise FileUnreadable(str(path), f"is reached through a symlink out of {folder}; remove the symlink")
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -135,7 +135,9 @@ class Hooks:
         for hook in self.after:
             seen = _seen(call.request, call.tool, call.checked.arguments)
             try:
-                value = await self._run(partial(hook, seen, value), hook, slot)
+                before, value = value, await self._run(partial(hook, seen, value), hook, slot)
+                if value is None and before is not None:
+                    raise TypeError("an after_call hook returns the output, not None")  # noqa: TRY301 -- as if it raised
             except Exception as error:  # noqa: BLE001 -- whatever a hook raises withholds the result
                 return _refused(call.request, call.tool, hook, error, has_run=True)
         return replace(raw, value=value), digest

@@ -269,14 +269,14 @@ class Pipeline:
             await self._end(state, state.refused(refusal))
             raise
         except (OSError, ToolkeepError) as error:
-            log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
+            log.error("the state of a call cannot be stored", exc_info=error)  # noqa: TRY400 -- with its cause
             if state.has_run:
                 return state.refused(ran_unrecorded(request, type(error).__name__))
             message = "The state of the keep cannot be read or written; nothing was run"
             return state.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         except Exception:
             fields = {"tool_name": state.shown_name, "correlation_id": request.correlation_id}
-            log.exception("a call broke in the keep itself", extra=fields)
+            log.exception("internal error during a call", extra=fields)
             return state.refused(_broken(request))
 
     async def _stages(self, state: CallState, slot: Slot) -> ToolResult:
@@ -595,7 +595,9 @@ def _cut_short(request: ToolCall) -> Refusal:
 
 
 def _left_waiting(request: ToolCall) -> Refusal:
-    message = "Too many calls wait for their client's result, and this one gave way: its outcome is unknown"
+    message = (
+        "Too many calls wait for their client's result, so this one was abandoned: its outcome is unknown"
+    )
     return refuse(
         request,
         Code.OUTCOME_UNKNOWN,

@@ -63,7 +63,7 @@ async def replay(keep: Caller, record: "KeepRecord", call_id: str, *, agent: str
 
 def _arguments(record: "KeepRecord", invoked: dict[str, Any]) -> dict[str, Any]:
     if not invoked.get("has_arguments"):
-        raise NotRecorded("the arguments of this call were not kept: they are secret or too large")
+        raise NotRecorded("the arguments of this call were not stored: they are secret or too large")
     try:
         arguments: dict[str, Any] = json.loads(record.bodies.get(invoked["argument_hash"]))
     except (BodyUnavailable, KeyError) as error:

@@ -141,7 +141,7 @@ class McpClient:
             return
         version = result.get("protocolVersion") if isinstance(result, dict) else None
         if version not in HANDSHAKE_VERSIONS:
-            raise UpstreamFailed("it speaks a version of MCP that is not known here")
+            raise UpstreamFailed("it speaks an unsupported version of MCP")
         self._version = str(version)
         self.server = _server_info(result.get("serverInfo"))
         self._transport.settle(self._version)
@@ -195,9 +195,7 @@ class McpClient:
                 return found
             # A repeated cursor is an endless loop.
             if not isinstance(cursor, str) or len(cursor) > _CURSOR_CHARS or cursor in seen:
-                raise UpstreamFailed(
-                    f"its list of {of} leads in a circle, or has pages that cannot be asked for"
-                )
+                raise UpstreamFailed(f"its list of {of} repeats a cursor, or has an invalid one")
             seen.add(cursor)
         raise UpstreamFailed(f"its list of {of} has more than {most} entries or {PAGES} pages")
 
@@ -224,7 +222,7 @@ class McpClient:
             if responses is None:
                 return result
             more = responses
-        raise UpstreamFailed(f"it asked for input {ROUNDS} times, and was told each time", is_over=False)
+        raise UpstreamFailed(f"it asked for input {ROUNDS} times and never answered", is_over=False)
 
     async def _request(
         self, method: str, params: dict[str, Any], on_progress: Progress | None = None
@@ -288,9 +286,9 @@ async def input_responses(
         return None
     requests, state = result.get("inputRequests"), result.get("requestState")
     if requests is None and state is None:
-        raise UpstreamFailed("it wants input, and does not say which", is_over=False)
+        raise UpstreamFailed("it requires input without saying which", is_over=False)
     if not isinstance(requests, dict | None) or len(requests or ()) > _INPUT_REQUESTS:
-        raise UpstreamFailed("it wants input in a form that cannot be read", is_over=False)
+        raise UpstreamFailed("it requires input in an invalid form", is_over=False)
     # Opaque to us and sent back verbatim; bounded, because the server could grow it with every round.
     if not isinstance(state, str | None) or len(state or "") > _STATE_CHARS:
         raise UpstreamFailed("it sent a state that is not a string, or is too long", is_over=False)
@@ -313,7 +311,7 @@ def _declined(request: Any, questions: "Elicitations | None") -> dict[str, Any]:
     if questions is not None and method != _ELICITATION:
         questions.refuse(str(method), request.get("params") if isinstance(request, dict) else None)
     if method not in _DECLINED:
-        raise UpstreamFailed("it wants the answer of a model, which is not given to it", is_over=False)
+        raise UpstreamFailed("it requires sampling, which toolkeep does not offer", is_over=False)
     return _DECLINED[method]
 
 
@@ -324,7 +322,7 @@ def value_of(result: dict[str, Any], *, wants_structure: bool) -> Any:
     """
     if result.get("resultType", "complete") != "complete":
         raise UpstreamFailed(
-            "it wants to be told more before it answers, which is not possible here", is_over=False
+            "it requires more input before it answers, which is not possible here", is_over=False
         )
     content = result.get("content", [])
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
@@ -332,7 +330,7 @@ def value_of(result: dict[str, Any], *, wants_structure: bool) -> Any:
     texts = [block.get("text") for block in content if block.get("type") == "text"]
     words = "\n".join(text for text in texts if isinstance(text, str))
     if result.get("isError") is True:
-        raise ToolFailed(words or "the server says that it failed, and not why")
+        raise ToolFailed(words or "the server reported a failure without a reason")
     structured = result.get("structuredContent")
     # Without a declared output schema nothing checks structured content, so the text is preferred.
     if structured is not None and (wants_structure or not content):

@@ -47,10 +47,10 @@ PROGRAM: Final = "program"
 """Answerer name in the log if the host's code gives none."""
 _OTHER: Final = "other"
 _REFUSED: Final = {
-    ELICITATION: "no one answers questions of servers here",
-    "sampling/createMessage": "no model answers servers here",
-    "roots/list": "no server is told of roots here",
-    _OTHER: "it is nothing that is answered here",
+    ELICITATION: "no one answers elicitations here",
+    "sampling/createMessage": "sampling is not offered",
+    "roots/list": "roots are not offered",
+    _OTHER: "the request is not supported",
 }
 _REFUSALS_TOLD: Final = 20
 """Maximum number of refusals that are logged for one call: a server may ask without end."""
@@ -238,7 +238,7 @@ class Elicitations:
         try:
             await reply(await self._respond(question))
         except UpstreamFailed:
-            log.debug("an answer was not taken", extra={"upstream": self._upstream})
+            log.debug("an answer was rejected", extra={"upstream": self._upstream})
 
     async def _respond(self, question: _Question) -> Result:
         """The reply, after it is durable in the audit log."""

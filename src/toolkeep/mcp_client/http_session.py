@@ -123,7 +123,7 @@ class HttpSession:
             async with asyncio.timeout(_REPLY_SECONDS):
                 await self.tell(body)
         except TimeoutError:
-            raise UpstreamFailed(f"it did not take an answer in {_REPLY_SECONDS:g} s") from None
+            raise UpstreamFailed(f"it did not accept a reply in {_REPLY_SECONDS:g} s") from None
 
     async def send_best_effort(self, body: bytes) -> None:
         """Send a cancellation, best effort."""
@@ -185,7 +185,7 @@ class HttpSession:
             raise _unauthorized(answer.status)
         if answer.status == 404 and self._id:
             self._id = ""  # the session is gone; no DELETE
-            raise UpstreamFailed("it has forgotten the session")
+            raise UpstreamFailed("its session has expired")
         if answer.status >= 300 and kind_of(answer) != "application/json":
             raise UpstreamFailed(f"it answered with status {answer.status}")
         given = answer.header(_SESSION)
@@ -213,5 +213,5 @@ def _challenge(answer: OpenAnswer) -> str:
 
 
 def _unauthorized(status: int) -> UpstreamFailed:
-    wanted = "it wants credentials, which the operator gives as a secret, or by signing in"
+    wanted = "it requires credentials: configure a secret for it, or sign in"
     return UpstreamFailed(f"it answered with status {status}: {wanted}")

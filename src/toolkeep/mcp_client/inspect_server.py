@@ -109,10 +109,10 @@ _PROGRAM_HINT: Final = (
     "grant what it needs: --capability fs.read:FOLDER or net.write:HOST:PORT, --code FOLDER, --env NAME"
 )
 _URL_HINT: Final = (
-    "see that it is up, and give what it asks for: --header, --sign-in; "
+    "check that it is running, and pass what it requires: --header, --sign-in; "
     "name a private server by its address and port, such as http://127.0.0.1:8080/mcp"
 )
-_MISSING_HINT: Final = "name a program that is there, or an address that begins with https://"
+_MISSING_HINT: Final = "name an installed program, or an address that begins with https://"
 
 
 def _grant_hint(failed: UpstreamFailed, denied: Iterable[Denial]) -> str:

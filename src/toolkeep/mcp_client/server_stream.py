@@ -102,7 +102,7 @@ class ServerStream:
         resume = {"Last-Event-ID": reader.last_id} if reader.last_id else {}
         async with self._session.opened("GET", resume, None, budget) as answer:
             if kind_of(answer) != "text/event-stream":
-                raise UpstreamFailed("it has no stream for what it says unasked")
+                raise UpstreamFailed("it offers no stream for notifications")
             self._is_supported = True
             self._ready.set()
             try:

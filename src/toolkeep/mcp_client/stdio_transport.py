@@ -150,7 +150,7 @@ class StdioTransport:
     def _send_soon(self, data: bytes) -> None:
         """Send without waiting: a server that does not read must not block us."""
         if self._process.waiting_bytes > _UNREAD_BYTES:
-            self._fail(UpstreamFailed("it does not read what it is sent"))
+            self._fail(UpstreamFailed("it does not read its standard input"))
             return
         sending = asyncio.get_running_loop().create_task(self._send(data))
         sending.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -124,7 +124,7 @@ def _answers(schema: Any) -> tuple[Any, tuple[Problem, ...]]:
         field="output_schema",
         code=Code.DEFINITION_INVALID,
         message=f"results are not checked: it {reason}",
-        mend="ask whoever wrote the server",
+        mend="report it to the author of the server",
     )
     return None, (problem,)
 

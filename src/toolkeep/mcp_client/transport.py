@@ -118,7 +118,7 @@ def read(raw: bytes, secrets: Iterable[str] = ()) -> Message:
         check_limits(raw)
         return _without_secrets(read_message(raw), raw, secrets)
     except FrameRefused as refused:
-        raise UpstreamFailed(f"it sent a message that is not read: {refused}") from None
+        raise UpstreamFailed(f"it sent an invalid message: {refused}") from None
     except Unreadable:
         what = "an empty line" if not raw.strip() else "something that is not a JSON-RPC message"
         raise UpstreamFailed(f"it sent {what}") from None

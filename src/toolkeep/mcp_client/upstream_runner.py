@@ -123,7 +123,7 @@ class McpRunner:
         except ToolkeepError as error:
             raise _not_run(call, error.code, error.message, Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
-            log.warning("a server was not granted its places", extra={"reason": str(error)})
+            log.warning("a server could not be given its granted paths", extra={"reason": str(error)})
             raise _not_run(
                 call, Code.TOUCHED_CHANGED, "what it would touch has changed since authorization"
             ) from error
@@ -137,7 +137,7 @@ class McpRunner:
             # The model reads the server's words; that a missing file is a denied one is for the operator.
             raise ProgramFailed(str(error), denied_by_words(call, str(error))) from error
         except UpstreamFailed as failed:
-            reason = f"Tool '{call.tool.name}' gave no result: of its server, {failed.reason}"
+            reason = f"Tool '{call.tool.name}' gave no result: its server failed: {failed.reason}"
             raise RunRefused(Code.OUTPUT_INVALID, reason) from failed
 
     async def _said(self, call: RecordedCall, known: ToolContext, slot: Timed) -> dict[str, Any]:
@@ -294,8 +294,8 @@ async def _check_pin(call: RecordedCall, session: "McpSession") -> None:
     now = (await session.pins(target.get("list", "tools"))).get(target["tool"])
     if now == target["pin"]:
         return
-    changed = "is no longer there" if now is None else "is described otherwise by now"
-    hint = f"run `toolkeep add mcp {target['upstream']} --refresh` to look at it"
+    changed = "is no longer there" if now is None else "has changed"
+    hint = f"run `toolkeep add mcp {target['upstream']} --refresh` to review it"
     raise _not_run(call, Code.TOOL_QUARANTINED, f"on its server it {changed}; {hint}")
 
 
@@ -316,7 +316,7 @@ def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) ->
     diagnosis = structs.replace(denied_by_words(call, failed.last_words), detail=detail)
     if over is not None and over.why is ExitReason.UNSTARTED:
         diagnosis = unstarted(target["command"], over)
-    what = f"Tool '{call.tool.name}' gave no result: of its server '{target['upstream']}', {told}"
+    what = f"Tool '{call.tool.name}' gave no result: its server '{target['upstream']}' failed: {told}"
     return RunRefused(Code.TOOL_FAILED, f"{what}; the next call starts a new one", diagnosis=diagnosis)
 
 

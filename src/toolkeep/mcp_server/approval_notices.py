@@ -27,7 +27,7 @@ INSTRUCTIONS: Final = (
     "- A call that was refused did not run. Its text lists each problem and, where one is certain, a JSON "
     "Patch: correct the arguments and call again. Do not repeat a refused call unchanged.\n"
     "- A call that needs approval waits until a person answers. If it was denied, do not try again. If "
-    "nobody answered in time, tell the user: `toolkeep approvals` lists the calls that wait.\n"
+    "nobody answered in time, tell the user: `toolkeep approvals list` shows the calls that wait.\n"
     "- A call that lacks a capability cannot succeed until the operator grants it: tell the user which one."
 )
 """For the model, in the answer to `initialize` and `server/discover`."""

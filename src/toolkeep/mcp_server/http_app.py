@@ -290,7 +290,7 @@ class McpApp:
         except ProtocolError as error:
             frames.append(refusal(message_id, error))
         except Exception:
-            log.exception("a message broke the server", extra={"method": message.method[:64]})
+            log.exception("internal error while handling a message", extra={"method": message.method[:64]})
             frames.append(refusal(message_id, ProtocolError(INTERNAL_ERROR, "Internal error")))
 
     async def _handled(
@@ -322,7 +322,7 @@ class McpApp:
         except ProtocolError:
             raise
         except Exception as error:
-            log.exception("a message broke the server", extra={"method": message.method[:64]})
+            log.exception("internal error while handling a message", extra={"method": message.method[:64]})
             raise ProtocolError(INTERNAL_ERROR, "Internal error") from error
         finally:
             self._watch.discard(reply)

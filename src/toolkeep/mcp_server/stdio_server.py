@@ -171,7 +171,7 @@ class StdioServer:
         except ProtocolError as error:
             frame = refusal(message.id, error)
         except Exception:
-            log.exception("a message broke the server", extra={"method": message.method[:64]})
+            log.exception("internal error while handling a message", extra={"method": message.method[:64]})
             frame = refusal(message.id, ProtocolError(INTERNAL_ERROR, "Internal error"))
         finally:
             self.connection.running.pop(message.id, None)

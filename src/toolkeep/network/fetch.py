@@ -89,7 +89,7 @@ async def _vetted(
         if first is None:
             raise
         # The target is not named: it may be an address inside the server's own network.
-        refused = NetworkRefused(f"'{first}' redirects to where this call may not go")
+        refused = NetworkRefused(f"'{first}' redirects to a host that this call may not reach")
         refused.target = str(_host(request.url))
         raise refused from None
 
@@ -111,7 +111,7 @@ def _redirected(request: Request, status: int, location: str) -> Request:
         after = None
     # A redirect to file:, ftp: or an ambiguous URL is never followed.
     if after is None or not url.isascii() or after.scheme not in ("http", "https"):
-        raise AnswerUnusable(f"'{before}' redirects to what is no plain http URL")
+        raise AnswerUnusable(f"'{before}' redirects to something that is not a plain http URL")
     # A downgrade would send the arguments in clear text.
     if (before.scheme, after.scheme) == ("https", "http"):
         raise NetworkRefused(f"'{before}' redirects from https to http")

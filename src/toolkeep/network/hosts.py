@@ -425,7 +425,7 @@ def _read_name_with_network(target: str, ports: frozenset[int] | None, led: str)
         raise ValueError("after = there must be a private network, such as 10.0.0.0/8, or an address in one")
     leads_to = _named_network(network, ports)
     if leads_to is None:
-        raise ValueError("a name that leads to loopback needs one port, such as localhost:8080=127.0.0.1")
+        raise ValueError("a name that resolves to loopback needs one port, such as localhost:8080=127.0.0.1")
     return HostScope(form=ScopeForm.HOST, name=host.name, ports=ports, leads_to=leads_to)
 
 

@@ -257,7 +257,7 @@ def _placed_path(path: str, placements: Mapping[str, Placement], arguments: Mapp
 
     filled = _PLACE.sub(fill, path)
     if _has_dots(filled):
-        raise ArgumentUnfit("an argument would lead to another place of the server: it holds '.' or '..'")
+        raise ArgumentUnfit("an argument would change the path: it contains '.' or '..' as a segment")
     return filled
 
 
@@ -350,7 +350,7 @@ def _filled_path(path: str, arguments: Mapping[str, Any], used: set[str]) -> str
 
     filled = _PLACE.sub(fill, path)
     if _has_dots(filled):
-        raise ArgumentUnfit("an argument would lead to another place of the server: it holds '.' or '..'")
+        raise ArgumentUnfit("an argument would change the path: it contains '.' or '..' as a segment")
     return filled
 
 

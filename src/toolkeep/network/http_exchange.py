@@ -106,7 +106,7 @@ async def _connected(opened: socket.socket, host: Host) -> AsyncIterator[Streams
             ssl_handshake_timeout=DIAL_SECONDS if is_secure else None,
         )
     except ssl.SSLCertVerificationError as error:
-        raise HostUnreachable(f"the certificate of '{host}' does not hold: {error.verify_message}") from None
+        raise HostUnreachable(f"the certificate of '{host}' is invalid: {error.verify_message}") from None
     except OSError:
         raise HostUnreachable(f"TLS with '{host}' failed") from None
     try:

@@ -45,7 +45,7 @@ class Relay:
             async with asyncio.timeout(NETWORK_IDLE_SECONDS) as self._idle:
                 yield
         except TimeoutError:
-            raise HostTooSlow("nothing moved on the connection for too long") from None
+            raise HostTooSlow("the connection was idle for too long") from None
 
     async def send(self, data: bytes) -> None:
         """Forward bytes to the host."""

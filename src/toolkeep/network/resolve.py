@@ -59,19 +59,19 @@ def _misled(host: Host, address: str, granting: Iterable[HostScope]) -> NetworkR
     """The refusal of a name that leads to an address which is not granted."""
     # The address and its kind would reveal the layout of the internal network.
     where = "granted" if any(scope.leads_to for scope in granting) else "public"
-    refused = NetworkRefused(f"'{host}' does not lead to {where} addresses alone")
+    refused = NetworkRefused(f"'{host}' resolves to an address that is not {where}")
     what, port = non_public_reason(address), f":{host.port}"
     if classify(address) is AddressClass.BARRED:
         refused.remedy = f"{address} is {what}: no grant allows it"
     else:
-        refused.remedy = f"it leads to {address}, which needs a grant of its own: {host.name}{port}={address}"
+        refused.remedy = f"it resolves to {address}, which needs its own grant: {host.name}{port}={address}"
     return refused
 
 
 async def _resolve(name: str) -> tuple[str, ...]:
     # getaddrinfo cannot be cancelled: without a bound, hanging lookups would pile up threads.
     if not _RESOLVING.acquire(blocking=False):
-        raise HostUnreachable(f"'{name}' was not looked up: too many names are being looked up already")
+        raise HostUnreachable(f"'{name}' was not resolved: too many lookups are in progress")
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[str, ...] | OSError] = loop.create_future()
     # A dedicated thread, not the loop's executor: a name server that never answers would block that for
@@ -81,12 +81,12 @@ async def _resolve(name: str) -> tuple[str, ...]:
         async with asyncio.timeout(RESOLVE_SECONDS):
             found = await done
     except TimeoutError:
-        raise HostTooSlow(f"'{name}' could not be looked up in time") from None
+        raise HostTooSlow(f"'{name}' could not be resolved in time") from None
     if isinstance(found, OSError) or not found:
-        raise HostUnreachable(f"'{name}' could not be found")
+        raise HostUnreachable(f"'{name}' could not be resolved")
     # A zone with thousands of addresses would turn one call into a scan.
     if len(found) > RESOLVED_ADDRESSES:
-        raise NetworkRefused(f"'{name}' leads to more than {RESOLVED_ADDRESSES} addresses")
+        raise NetworkRefused(f"'{name}' resolves to more than {RESOLVED_ADDRESSES} addresses")
     return found
 
 

@@ -92,7 +92,7 @@ unless { principal.permissions.containsAll(resource.requires) };
 # Permit-all for a keep without policies, else nobody could call a first tool. Capabilities are checked all
 # the same. Deny by default begins with the first policy that is written.
 WITHOUT_POLICIES: Final = PolicySource(
-    name="toolkeep, without policies of yours",
+    name="toolkeep, because you have no policies",
     is_ours=True,
     text="""
 @id("toolkeep.call")

@@ -120,7 +120,7 @@ def _unknown_argument(
     if any(name in tool.definition.properties for tool in tools):
         message = f"reads the argument '{echo_name(name)}' of {of_whom}, which policies cannot see"
         return policy.problem(message, "read another: it is secret, or of a type that Cedar lacks")
-    message = f"reads the argument '{echo_name(name)}', which is no argument of {of_whom}"
+    message = f"reads the argument '{echo_name(name)}', which is not an argument of {of_whom}"
     return policy.problem(message, did_you_mean(name, {n for t in tools for n in world.shape(t).attributes}))
 
 

@@ -15,7 +15,7 @@ from toolkeep.calls import CheckedCall, Decision, PermittedCall, Refusal, Regist
 from toolkeep.policy.authorize import Authorizer, Check
 from toolkeep.policy.decision_explain import Holder, touches_of
 
-NO_ARGUMENTS = "its arguments were not kept"
+NO_ARGUMENTS = "its arguments were not stored"
 NO_TOOL = "its tool is gone or changed"
 NO_AGENT = "its agent is not declared"
 OTHER_TOUCHES = "it would touch other things by now, or things that its agent no longer holds"

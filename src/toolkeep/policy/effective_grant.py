@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS
@@ -26,9 +27,7 @@ class EffectiveGrant:
         self.permissions = frozenset(grant.permissions)
         self.hash = canonical_hash([sorted(self.capabilities), sorted(self.permissions)])
         self._scopes = [
-            (held.kind, held.scope, _granted(held, base, search, written))
-            for held in grant.capabilities
-            if held.scope not in ANY_SCOPE  # least privilege: an empty scope grants nothing
+            (held.kind, held.scope, _granted(held, base, search, written)) for held in grant.capabilities
         ]
 
     def holds(self, kind: str) -> bool:
@@ -85,15 +84,29 @@ def requirement_contains(capability: Capability, touched: Touched, *, base: str,
         return False
 
 
+_EXAMPLES: Final = {
+    "fs.read": "fs.read:./docs",
+    "fs.write": "fs.write:./out",
+    "net.read": "net.read:example.org",
+    "net.write": "net.write:example.org",
+    "db.read": "db.read:books",
+    "db.write": "db.write:books",
+    "process.spawn": "process.spawn:git",
+}
+
+
 def check_scopes(capabilities: Iterable[Capability]) -> None:
-    """Raise ValueError for the first scope of a grant that cannot be parsed."""
+    """Raise ValueError for the first scope of a grant that cannot be parsed, or grants nothing."""
     for capability in capabilities:
-        if capability.scope not in ANY_SCOPE:
-            _granted(capability, "/", "")
+        _granted(capability, "/", "")
 
 
 def _granted(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:
-    """The scope of a grant; ValueError for a network scope that could never allow anything."""
+    """The scope of a grant; ValueError for one that could never allow anything."""
+    if held.scope in ANY_SCOPE:  # least privilege: no agent is granted a whole kind
+        raise ValueError(
+            f"{held} grants nothing: name a scope, such as {_EXAMPLES.get(held.kind, f'{held.kind}:NAME')}"
+        )
     if TOUCH_FORMS.get(held.kind) is TouchForm.URL:
         return HostScope.read_grant(held.scope)
     return _scope(held, base, search, written)

@@ -25,13 +25,13 @@ def resolve_program(argv0: str, base: str, search: str) -> ResolvedPath:
         place = resolve(argv0, base, may_be_missing=False)
         if not _is_program(place):
             place.close()
-            raise PathRefused(f"'{echo_name(argv0)}' is no file that this user may execute")
+            raise PathRefused(f"'{echo_name(argv0)}' is not an executable file")
         return place
     for folder in search.split(":"):
         # Relative and empty PATH entries mean the working folder, where a tool may have written a program.
         if folder.startswith("/") and (found := _find(f"{folder}/{argv0}")):
             return found
-    raise PathRefused(f"there is no program '{echo_name(argv0)}' to be found")
+    raise PathRefused(f"the program '{echo_name(argv0)}' was not found")
 
 
 def _find(path: str) -> ResolvedPath | None:

@@ -47,9 +47,9 @@ _StatFs: Final = ctypes.c_long * 64  # struct statfs: f_type comes first; the re
 
 _CLAUSES: Final = {
     errno.ENOENT: "does not exist",
-    errno.ENOTDIR: "goes below something that is no folder",
+    errno.ENOTDIR: "has a parent that is not a folder",
     errno.EACCES: "cannot be reached by this user",
-    errno.ELOOP: "leads in a circle, or through a link of the kernel's own such as /proc/self/root",
+    errno.ELOOP: "is a symlink loop, or passes a kernel link such as /proc/self/root",
     errno.ENAMETOOLONG: "is longer than a path can be",
 }
 
@@ -299,7 +299,7 @@ def _check_nothing_there(folder: int, name: bytes) -> None:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
-    reason = f"'{echo_name(os.fsdecode(name))}' is a link that leads to nothing"
+    reason = f"'{echo_name(os.fsdecode(name))}' is a dangling symlink"
     raise PathRefused(reason, tells_what_is_there=True)
 
 
@@ -388,7 +388,7 @@ def _real_path(descriptor: int, status: os.stat_result) -> str:
         raise PathRefused("the kernel's own files may not be touched")
     there = os.stat(path, follow_symlinks=False)
     if (there.st_dev, there.st_ino) != (status.st_dev, status.st_ino):
-        raise PathRefused("where the path really leads cannot be told")
+        raise PathRefused("the path cannot be resolved")
     return path
 
 

@@ -96,7 +96,7 @@ class ChatStream:
                 growing.fail("its name changed")
         growing.id = growing.id or call_id
         if self._calls.stop:
-            growing.fail("it went on after the end of the response")
+            growing.fail("it continues after the end of the response")
         growing.add(function.get("arguments"))
         if piece.get("type") == "custom":
             growing.fail("it calls a custom tool, and only functions were offered")

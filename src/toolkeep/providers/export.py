@@ -166,7 +166,7 @@ def _examples(
         and (compiled is None or (compiled.affords(example) and compiled.is_valid(example)))
     ]
     if len(good) < len(given):
-        losses.note("", "examples", "refused", "some are no valid calls")
+        losses.note("", "examples", "refused", "some are not valid calls")
     return tuple(good)
 
 
@@ -176,9 +176,9 @@ def _note_extras(definition: ToolDefinition, vendor: Vendor, losses: Losses) -> 
         own = definition.metadata.get(family)
         is_theirs = profile.name.startswith(family) and "callers" in vendor.features
         if isinstance(own, dict) and own.get(CALLERS) and not is_theirs:
-            losses.note("", CALLERS, "weakened", f"{profile.name} does not know who may call")
+            losses.note("", CALLERS, "weakened", f"{profile.name} has no allowed_callers")
     if definition.output_schema is not None and "outputs" not in vendor.features:
-        losses.note("", "output_schema", "weakened", f"{profile.name} is not told of outputs")
+        losses.note("", "output_schema", "weakened", f"{profile.name} takes no output schema")
     most = profile.description_chars
     if most is not None and len(definition.full_description) > most:
         losses.note("", "description", "kept", f"longer than {most} characters, which some models refuse")
@@ -186,7 +186,7 @@ def _note_extras(definition: ToolDefinition, vendor: Vendor, losses: Losses) -> 
 
 def _omitted(name: str, profile: Profile, error: NotExpressible) -> Omitted:
     field = f"parameters{error.pointer}"
-    message = f"{profile.name} cannot be told of it: {error.reason}"
+    message = f"{profile.name} cannot express it: {error.reason}"
     problem = Problem(field=field, code=Code.NOT_EXPRESSIBLE, message=message, mend=error.mend)
     return Omitted(tool=name, problem=problem)
 
@@ -247,7 +247,7 @@ def _shaped(
     name = shown.definition.name
     is_deferred = options.loaded is not None and name not in options.loaded
     if is_deferred and "deferred" not in vendor.features:
-        note = f"{vendor.profile.name} has no search for tools; the model is told of it at once"
+        note = f"{vendor.profile.name} has no tool search; the tool is sent with the request"
         losses.append(Loss(tool=name, pointer="", keyword="loaded", became="weakened", note=note))
         is_deferred = False
     if one.strict_schema is not None and name in strict:
@@ -258,7 +258,7 @@ def _shaped(
     else:
         losses += one.losses
         if one.cost is not None:
-            note = "the budgets of strict tools went to more dangerous ones"
+            note = "the limit on strict tools is used up by more dangerous ones"
             losses.append(Loss(tool=name, pointer="", keyword="strict", became="refused", note=note))
         shown = msgspec.structs.replace(shown, is_deferred=is_deferred)
     data: dict[str, Any] = thaw(vendor.shape(shown))
@@ -274,6 +274,6 @@ def _as_request(
     if options.cache and "cache" in vendor.features:
         made = vendor.mark_cache(made)
     if options.strict and vendor.profile.strict == "none" and vendor.profile.strict_fields is None:
-        note = f"tools of {name} have no strict flag; where it has a mode, the request sets it"
+        note = f"{name} has no strict flag for a single tool; set strict mode in the request, if it has one"
         losses.append(Loss(tool="", pointer="", keyword="strict", became="weakened", note=note))
     return vendor.gather(made)

@@ -103,7 +103,7 @@ class Stream:
 
     def turn(self) -> Turn:
         """The calls so far."""
-        open_calls = [self._partial.call().without("it was not ended")] if self._partial else []
+        open_calls = [self._partial.call().without("it is incomplete")] if self._partial else []
         calls = [*self._calls, *open_calls]
         return settled(calls, self._stop, is_ended=self._stop in _EXECUTABLE, needs_ids=False)
 
@@ -140,7 +140,7 @@ class PartialCall:
     def go_on(self, said: ModelCall) -> None:
         """Check that the next response names the same call, or none."""
         if said.name not in ("", self._begun.name) or said.id not in ("", self._begun.id):
-            self._fail("another call began before it ended")
+            self._fail("another call starts before it ends")
         if said.arguments:
             self._fail("its pieces do not fit together")
 
@@ -180,7 +180,7 @@ class PartialCall:
 
     def call(self) -> ModelCall:
         """The call so far."""
-        fault = self._fault or ("a part of it was not ended" if self._open else "")
+        fault = self._fault or ("a part of it is incomplete" if self._open else "")
         begun = self._begun
         return ModelCall(id=begun.id, name=begun.name, arguments=self._arguments, unfinished=fault)
 

@@ -51,7 +51,7 @@ def _stop_of(response: dict[str, Any]) -> str:
 
 def _call(item: dict[str, Any]) -> ModelCall:
     status = word(item.get("status"))
-    fault = f"the model left it {status}" if status not in ("", _DONE) else ""
+    fault = f"its status is {status}" if status not in ("", _DONE) else ""
     if item.get("type") == "custom_tool_call":
         fault = "it calls a custom tool, and only functions were offered"
     return ModelCall(
@@ -87,7 +87,7 @@ class Stream:
         call = _call(item)
         growing = self._calls.at(index) or self._calls.begin(index, call_id=call.id, name=call.name)
         if growing.id not in ("", call.id) or growing.name not in ("", call.name):
-            growing.fail("it ended as another call than it began")
+            growing.fail("it ends as another call than it started")
         growing.id, growing.name = call.id, call.name
         if call.unfinished:
             growing.fail(call.unfinished)

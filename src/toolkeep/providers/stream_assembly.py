@@ -36,9 +36,9 @@ class Growing:
         if piece is None or piece == "":
             return
         if self._stream.stop:
-            self.fail("it went on after the end of the response")
+            self.fail("it continues after the end of the response")
         elif self.is_closed:
-            self.fail("it went on after its end")
+            self.fail("it continues after its end")
         elif self._whole is not None or (self._pieces and not isinstance(piece, str)):
             self.fail("its parts do not fit together")
         elif not isinstance(piece, str):
@@ -52,7 +52,7 @@ class Growing:
     def end(self, whole: Any) -> None:
         """The whole again, at its end."""
         if self.is_closed:
-            self.fail("it was ended twice")
+            self.fail("it ends twice")
         if not self._pieces:
             self.add(whole)
         elif "".join(self._pieces) != whole:
@@ -65,7 +65,7 @@ class Growing:
 
     def call(self, *, must_close: bool) -> ModelCall:
         """The call so far."""
-        fault = self._fault or ("it was not ended" if must_close and not self.is_closed else "")
+        fault = self._fault or ("it is incomplete" if must_close and not self.is_closed else "")
         arguments = from_text("".join(self._pieces) if self._whole is None else self._whole)
         return ModelCall(id=self.id, name=self.name, arguments=arguments, unfinished=fault, echo=self.echo)
 
@@ -89,7 +89,7 @@ class GrowingCalls:
         known = self.at(index)
         if known is None:
             return self.begin_another(index, call_id=call_id, name=name)
-        known.fail("it was begun twice")
+        known.fail("it starts twice")
         return known
 
     def begin_another(self, index: Any, *, call_id: str, name: str) -> Growing:

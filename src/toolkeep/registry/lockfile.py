@@ -274,7 +274,7 @@ def _parsed(line: bytes, path: str, number: int) -> dict[str, Any]:
 def _check_head(data: dict[str, Any], path: str) -> None:
     version = data.get("toolkeep.lock")
     if type(version) is int and version > LOCK_VERSION:
-        reason = f"it has format {version}, and this toolkeep knows none above {LOCK_VERSION}"
+        reason = f"it has format {version}, but this toolkeep supports only up to {LOCK_VERSION}"
         raise LockInvalid(path, 1, reason)
     if type(version) is not int or not 1 <= version <= LOCK_VERSION:
         raise LockInvalid(path, 1, "it does not begin as a lock of this version does")

@@ -5,10 +5,11 @@ A snapshot never changes, so a reader that keeps one never sees half an update.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
+from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.version_order import fold, precedence, split_version
@@ -258,14 +259,23 @@ def _origin(tool: RegisteredTool) -> tuple[str, str]:
 
 
 def _same(family: Family, tool: RegisteredTool) -> RegisteredTool | None:
-    """The version with the same definition; an agent-tool class is only equal to itself (DEF-10)."""
+    """The version with the same definition and code; an agent-tool class is only equal to itself (DEF-10)."""
     for held in family:
-        is_same_runner = type(held.runner) is type(tool.runner) or held.runner is None or tool.runner is None
+        is_same_runner = (
+            held.runner is None or tool.runner is None or _has_same_code(held.runner, tool.runner)
+        )
         is_same = held.definition_hash == tool.definition_hash and held.provider == tool.provider
         is_quarantined = held.state is ToolState.QUARANTINED
         if is_same and is_same_runner and is_quarantined == (tool.state is ToolState.QUARANTINED):
             return held
     return None
+
+
+def _has_same_code(runner: Any, other: Any) -> bool:
+    """Whether two runners of one definition do the same; an edited function would silently not be used."""
+    if isinstance(runner, FunctionTool) and isinstance(other, FunctionTool):
+        return runner.function == other.function and runner.overrides == other.overrides
+    return type(runner) is type(other)
 
 
 def _refuse_conflict(family: Family, tool: RegisteredTool) -> None:

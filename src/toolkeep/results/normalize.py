@@ -40,7 +40,7 @@ def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
     if len(output.body) > call.output_bytes:
         # No reference: to store the output would put a secret that the tool may echo beside the log (AUD-5).
         if tool.arguments.secrecy.has_secrets:
-            message = f"Tool '{tool.name}' gave {len(output.body)} bytes, at most {call.output_bytes} fit"
+            message = f"Tool '{tool.name}' returned {len(output.body)} bytes; {call.output_bytes} are allowed"
             return refuse(request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
         value, truncation = _cut(output, bodies)
     # The first by position: with more than 15 keyword arguments CPython builds a dict, eight times as slow.

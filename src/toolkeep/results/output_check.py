@@ -94,7 +94,7 @@ def _read(
             raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
         )
     except TooMuch as most:
-        message = f"Tool '{definition.name}' gave more than {most}"
+        message = f"Tool '{definition.name}' returned more than {most}"
         return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
 
 
@@ -104,7 +104,7 @@ def _data(
     """The normalized value, its canonical form, and the value as the tool gave it, as JSON data."""
     if definition.gives_bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise _Unfit(f"Tool '{definition.name}' gave {type(value).__name__} in place of bytes")
+            raise _Unfit(f"Tool '{definition.name}' returned {type(value).__name__} instead of bytes")
         body = bytes(value)
         if len(body) > OUTPUT_CAP_BYTES:
             raise TooMuch(f"{OUTPUT_CAP_BYTES} bytes")
@@ -119,7 +119,7 @@ def _json_data(value: Any, name: str) -> tuple[Any, bytes, Any]:
     try:
         data, body = to_json_data(value)
     except NotData as error:
-        raise _Unfit(f"Tool '{name}' gave something that is not JSON: {error}") from error
+        raise _Unfit(f"Tool '{name}' returned something that is not JSON: {error}") from error
     # A string is immutable, so it is shared: it saves copying up to a hundred megabytes.
     return value if type(value) is str else _from_json(body), body, data
 

@@ -109,19 +109,23 @@ class Findings(msgspec.Struct, frozen=True):
         """Raise `SandboxUnavailable` unless the level is available, with network egress if `connects`."""
         if connects and not self.has_hosts:
             hint = REMEDIES[Mechanism.LANDLOCK_PORTS]
-            raise SandboxUnavailable(level, missing=["no hosts without landlock-ports"], hint=hint)
+            raise SandboxUnavailable(
+                level, missing=["landlock-ports is missing (needed for hosts)"], hint=hint
+            )
         lacking = self.missing(level)
         if lacking:
             causes = dict.fromkeys(finding for findings in lacking.values() for finding in findings)
             said = [f"{finding.mechanism} ({finding.reason})" for finding in causes]
             promises = ", ".join(lacking)
             hint = cure_for([finding.mechanism for finding in causes], self.machine).remedy
-            raise SandboxUnavailable(level, missing=[f"no {promises} without {', '.join(said)}"], hint=hint)
+            raise SandboxUnavailable(
+                level, missing=[f"missing {', '.join(said)}, needed for {promises}"], hint=hint
+            )
         if level in self.unstarted:
             # The reason may name paths of this machine: it goes into the hint, for the operator, not to a
             # model.
             hint = f"{self.unstarted[level]}; {self.remedy}"
-            raise SandboxUnavailable(level, missing=["no worker of it could be started"], hint=hint)
+            raise SandboxUnavailable(level, missing=["no worker could be started"], hint=hint)
 
 
 def try_levels(levels: Iterable[Isolation]) -> Mapping[Isolation, str]:

@@ -91,7 +91,7 @@ class KeepApp:
         except Gone:
             return
         except Exception:
-            log.exception("a request broke the server", extra={"route": route})
+            log.exception("internal error while handling a request", extra={"route": route})
             given = INTERNAL
         if given is not None:
             await send_response(request.send, given)
@@ -192,7 +192,7 @@ class KeepApp:
                 while self.service.calls.in_flight:  # noqa: ASYNC110 -- at the end of the process
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            log.error("calls were left behind", extra={"count": self.service.calls.in_flight})  # noqa: TRY400 -- a count
+            log.error("calls were still running at shutdown", extra={"count": self.service.calls.in_flight})  # noqa: TRY400 -- a count
         self.service.authenticator.close()
 
 

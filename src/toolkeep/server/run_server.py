@@ -98,7 +98,7 @@ def serve(app: KeepApp, sock: socket.socket, limits: ServerLimits, begun: Callab
 
 
 _UNHEARD: Final = {
-    400: (Code.REQUEST_INVALID, "the request is no HTTP that is understood here"),
+    400: (Code.REQUEST_INVALID, "the request is not valid HTTP/1.1"),
     408: (Code.REQUEST_TOO_BIG, "the request took too long to arrive"),
     431: (Code.REQUEST_TOO_BIG, "the headers are too long"),
 }

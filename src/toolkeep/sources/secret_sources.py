@@ -75,7 +75,7 @@ def _from_file(name: str, path: str) -> str:
             # A file that others may write lets them choose which credentials are used.
             if not stat.S_ISREG(status.st_mode) or status.st_mode & stat.S_IWOTH:
                 raise SecretUnavailable(
-                    name, reason="its file is no ordinary one, or everybody may change it"
+                    name, reason="its file is not a regular file, or everyone may write it"
                 )
             text = file.read(_FILE_BYTES + 1).decode()
     except (OSError, UnicodeDecodeError, RuntimeError):

@@ -80,8 +80,8 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
     """Verify a backup and put it in place of a state folder; where the old state was moved to, if any."""
     has_state = is_there(folder) and any(folder.iterdir())
     if has_state and not replaces:
-        hint = "say --replace to move it aside, or set TOOLKEEP_HOME to another folder"
-        raise BackupRefused(str(folder), "holds a state already", hint=hint)
+        hint = "pass --replace to move it aside, or set TOOLKEEP_HOME to another folder"
+        raise BackupRefused(str(folder), "already contains a state", hint=hint)
     if has_state and (users := _users(folder)):
         hint = f"stop what uses it first: process {', '.join(map(str, users[:5]))}"
         raise BackupRefused(str(folder), "is in use", hint=hint)
@@ -152,7 +152,7 @@ def _snapshot(database: Path, copy: Path) -> Path:
             source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
-        hint = "see that the disk is not full; a file that is broken can be moved away"
+        hint = "check that the disk is not full; a file that is broken can be moved away"
         raise BackupRefused(str(database), f"cannot be read: {error}", hint=hint) from error
     return copy
 
@@ -214,11 +214,11 @@ def _read_members(archive: tarfile.TarFile, folder: Path, source: Path) -> Manif
             manifest = _read_manifest(archive, info, source)
         # Names from our own list alone, and each once: a hostile archive could write `../` or a link.
         elif not _is_plain(info, most) or not _NAME.fullmatch(info.name) or info.name in found:
-            raise _broken(source, "holds something that no backup holds")
+            raise _broken(source, "contains an unexpected file")
         else:
             found[info.name] = _extract(archive, info, folder)
     if manifest is None:
-        raise _broken(source, "is cut off: it does not say what it holds")
+        raise _broken(source, "is truncated: it has no manifest")
     if set(manifest.members) != set(found.values()):
         raise _broken(source, "does not match its manifest")
     return manifest
@@ -234,9 +234,9 @@ def _read_manifest(archive: tarfile.TarFile, info: tarfile.TarInfo, source: Path
     try:
         manifest = msgspec.json.decode(file.read() if file else b"", type=Manifest)
     except msgspec.DecodeError as error:
-        raise _broken(source, "does not say in words that are known what it holds") from error
+        raise _broken(source, "has an unreadable manifest") from error
     if manifest.format != FORMAT:
-        reason = f"has format {manifest.format}, and this toolkeep knows none above {FORMAT}"
+        reason = f"has format {manifest.format}, but this toolkeep supports only up to {FORMAT}"
         raise BackupRefused(str(source), reason, hint="use the toolkeep that wrote it, or a later one")
     return manifest
 
@@ -333,7 +333,7 @@ def _new_file(target: Path) -> Iterator[IO[bytes]]:
 
 
 def _unwritten(target: Path, error: OSError) -> BackupRefused:
-    hint = "see that the folder is writable and the disk not full"
+    hint = "check that the folder is writable and the disk is not full"
     return BackupRefused(str(target), f"cannot be written: {error.strerror}", hint=hint)
 
 

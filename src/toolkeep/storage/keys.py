@@ -55,8 +55,8 @@ class Keys:
         """
         was_signed = is_there(self.signed) or is_there(self._checkpoint)
         if was_signed and not self.has_key():
-            hint = "bring it back from a backup, or move the whole folder away to begin anew"
-            raise StateUnusable(str(self._file), "is gone, and the log was signed with it", hint=hint)
+            hint = "restore it from a backup, or move the whole folder away to start over"
+            raise StateUnusable(str(self._file), "is missing, but the log was signed with it", hint=hint)
         make_private(self.folder)
         name = f"toolkeep/{secrets.token_hex(_ORIGIN_BYTES)}"
         write_once(self._file, _new_key(name).to_text().encode())

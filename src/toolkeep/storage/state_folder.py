@@ -73,7 +73,7 @@ def newer_format(path: Path | str, found: int, known: int) -> StateUnusable:
     Each store has a version of its own, and refuses one above it before it reads or writes anything else: an
     older program would drop what it does not know, or take a record for something that it no longer means.
     """
-    reason = f"has format {found}, and this toolkeep knows none above {known}"
+    reason = f"has format {found}, but this toolkeep supports only up to {known}"
     return StateUnusable(str(path), reason, hint="use the toolkeep that wrote it, or a later one")
 
 

@@ -48,7 +48,7 @@ class Metrics:
         )
         self.validation_seconds = Histogram(
             "acode_tool_validation_seconds",
-            "Time to validate a call that fits.",
+            "Time to validate a valid call.",
             ["tool_name"],
             registry=registry,
             buckets=_VALIDATION_BUCKETS,
@@ -61,12 +61,10 @@ class Metrics:
         )
         self.size = Gauge("acode_tool_registry_size", "Tools registered.", registry=registry)
         self.size.set_function(size)
-        self.calls = Counter(
-            "toolkeep_calls", "Calls that came to their end.", ["tool_name", "status"], registry=registry
-        )
+        self.calls = Counter("toolkeep_calls", "Completed calls.", ["tool_name", "status"], registry=registry)
         self.call_seconds = Histogram(
             "toolkeep_call_seconds",
-            "Time of a call, from what was asked to what was recorded.",
+            "Duration of a call, from request to record.",
             ["tool_name"],
             registry=registry,
             buckets=_CALL_BUCKETS,

@@ -36,7 +36,7 @@ class Glob:
         try:
             self._expression = _Expression(translate(pattern.removeprefix("./").strip("/")))
         except NoPattern as error:
-            hint = "write something like *.py, and a backslash before a character that is meant as it is"
+            hint = "write for example *.py; escape a literal character with a backslash"
             raise ToolFailed(f"'{pattern}' is not a valid name pattern ({error}); {hint}") from error
 
     def fits(self, relative: str) -> bool:

@@ -45,7 +45,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         """The next request."""
         if req.full_url.startswith("https:") and not newurl.startswith("https:"):
-            raise urllib.error.URLError("it leads on to an address without TLS")
+            raise urllib.error.URLError("it redirects to an address without TLS")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

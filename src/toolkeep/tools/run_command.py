@@ -201,9 +201,9 @@ def run_program(
 
 def _hindrance(error: OSError) -> str:
     told = {
-        errno.ENOENT: "there is no such program, or what it is written for is not there",
-        errno.EACCES: "it is no program, or may not be run",
-        errno.ENOEXEC: "it is no program; a script begins with #! and what runs it",
+        errno.ENOENT: "there is no such program, or its interpreter is missing",
+        errno.EACCES: "it is not a program, or may not be executed",
+        errno.ENOEXEC: "it is not a program; a script begins with #! and its interpreter",
         errno.E2BIG: "its arguments are too long",
     }
     return told.get(error.errno or 0, f"it {reason(error)}")

@@ -159,10 +159,10 @@ def _withheld() -> Violation:
     return Violation(
         "",
         Code.REFUSED_REPEATEDLY,
-        "Too many calls of this tool were refused in a row; only the first problem is named",
+        "Too many calls to this tool were refused in a row, so only the first problem is shown",
         "a call that follows the signature",
         None,
-        f"Read the signature, or wait {QUIET_SECONDS:g} s.",
+        f"Follow the signature, or wait {QUIET_SECONDS:g} s.",
     )
 
 

@@ -150,7 +150,7 @@ def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> 
     except jsonschema_rs.ValidationError as error:
         path = pointer(error.instance_path)
         message = "is not valid JSON Schema"
-        mend = "write it as the JSON Schema specification has it"
+        mend = "see the JSON Schema specification"
         if error.instance_path and error.instance_path[-1] == "type":
             message = f"{echo(error.instance)} is not a type of JSON Schema"
             mend = "valid types: string, number, integer, boolean, array, object, null"
@@ -172,7 +172,11 @@ def _keywords(parts: _Parts, notes: _Notes) -> None:
             if keyword in KNOWN or keyword in _OUR_KEYWORDS:
                 continue
             if near := nearest_name(keyword, _NAMES[keyword.startswith("x-")]):
-                notes.warn(f"{path}/{keyword}", "is no keyword and means nothing", f"did you mean {near!r}?")
+                notes.warn(
+                    f"{path}/{keyword}",
+                    "is not a JSON Schema keyword and has no effect",
+                    f"did you mean {near!r}?",
+                )
         if TOUCHES_KEY in part:
             try:
                 Touches.read(part[TOUCHES_KEY])

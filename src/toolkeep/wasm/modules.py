@@ -185,7 +185,7 @@ def _form(module: "Module") -> Form:
     if "_start" in exports:
         if not has_memory or shapes.get("_start") != ([], []):
             raise _unusable(
-                "its module is no command of WASI: _start takes and gives nothing, beside a memory"
+                "its module is not a WASI command: _start takes and gives nothing, beside a memory"
             )
         return Form.COMMAND
     is_library = has_memory and shapes.get("alloc") == (["i32"], ["i32"])

@@ -197,7 +197,7 @@ class Run:
         """Report first why a run was ended, whatever error it ended with."""
         if self._output.is_full:
             limit = f"{self._bounds.output_bytes} bytes"
-            text = f"gave more than {limit}; let it give less, or write a file"
+            text = f"returned more than {limit}; let it give less, or write a file"
             raise WasmEnded(Ending.TOO_BIG, text, denied=Denied.OUTPUT_SIZE, limit=limit)
         if self._watch.is_over:
             raise WasmEnded(Ending.STOPPED, "was stopped: it timed out or was cancelled")
@@ -252,7 +252,7 @@ class Run:
             raise WasmEnded(Ending.BROKEN, "gave by call a place outside of its memory")
         # Before the bytes are copied out of the module.
         if length > self._bounds.output_bytes:
-            raise WasmEnded(Ending.TOO_BIG, f"gave more than {self._bounds.output_bytes} bytes")
+            raise WasmEnded(Ending.TOO_BIG, f"returned more than {self._bounds.output_bytes} bytes")
         return bytes(memory.read(store, start, start + length))
 
 

@@ -149,10 +149,13 @@ FAILURES = {
     "close": ("ACODE-TSR-034", "its program closed its standard output"),
     "junk": ("ACODE-TSR-035", "its program wrote a line that is not a response: it is not JSON"),
     "empty": ("ACODE-TSR-035", "its program wrote an empty line"),
-    "say twice": ("ACODE-TSR-035", "its program wrote a line that is not a response: a key appears twice"),
-    "answer another": ("ACODE-TSR-035", "its program answered another request than the one it was asked"),
+    "say twice": (
+        "ACODE-TSR-035",
+        "its program wrote a line that is not a response: a key appears twice",
+    ),
+    "answer another": ("ACODE-TSR-035", "its program answered another request"),
     "answer nobody": ("ACODE-TSR-035", "its program wrote an object that is no answer"),
-    "flood": ("ACODE-TSR-036", "gave more than 100 MiB"),
+    "flood": ("ACODE-TSR-036", "returned more than 100 MiB"),
     "fail": ("ACODE-TSR-034", "there is no such word"),
     "hang": ("ACODE-TSR-032", "took longer than 1 s"),
 }

@@ -160,15 +160,13 @@ async def test_who_wants_credentials_is_said_to(world: World) -> None:
     upstream = Upstream()
     upstream.status = b"401 Unauthorized"
     await serve(world, upstream)
-    assert "it wants credentials, which the operator gives as a secret, or by signing in" in await why_not(
-        begun()
-    )
+    assert "it requires credentials: configure a secret for it, or sign in" in await why_not(begun())
 
 
 async def test_a_server_inside_is_not_reached(world: World) -> None:
     upstream = Upstream()
     await serve(world, upstream, PRIVATE)
-    assert "does not lead to public addresses alone" in await why_not(begun())
+    assert "resolves to an address that is not public" in await why_not(begun())
     assert upstream.heads == []
 
 
@@ -183,7 +181,9 @@ async def test_a_redirect_leads_nowhere_else_and_takes_no_secret_along(world: Wo
 
     world.name("mcp.example", [PUBLIC])
     await world.serve(redirect, PUBLIC, 443, names=["mcp.example"])
-    assert "redirects to where this call may not go" in await why_not(begun(Authorization="Bearer t0ken"))
+    assert "redirects to a host that this call may not reach" in await why_not(
+        begun(Authorization="Bearer t0ken")
+    )
     assert thief.heads == []
 
 
@@ -390,7 +390,7 @@ async def test_a_session_that_was_forgotten_begins_anew(world: World) -> None:
     await serve(world, upstream)
     talk = await begun()
     upstream.status = b"404 Not Found"
-    assert await why_not(said(talk)) == "it has forgotten the session"
+    assert await why_not(said(talk)) == "its session has expired"
     assert not talk.is_alive
 
 

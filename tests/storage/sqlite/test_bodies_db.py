@@ -218,7 +218,7 @@ def test_where_no_thread_can_be_started_a_body_is_not_kept_and_the_next_one_is(
     writer.close()
     assert state_of(bodies, digests[0]) is BodyState.MISSING
     assert bodies.get(digests[1]) == b"second"
-    assert [record.message for record in caplog.records] == ["bodies were not kept"]
+    assert [record.message for record in caplog.records] == ["bodies were not stored"]
 
 
 def test_a_large_body_is_written_in_portions_and_comes_back_once_it_was_erased(bodies: Bodies) -> None:

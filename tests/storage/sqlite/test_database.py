@@ -232,7 +232,7 @@ def test_a_database_of_a_newer_toolkeep_is_refused_by_name(tmp_path: Path, name:
     STORES[name](tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / name)) as connection:
         connection.execute("PRAGMA user_version = 2")
-    with pytest.raises(StateUnusable, match=f"{name}: has format 2, and this toolkeep knows none above 1"):
+    with pytest.raises(StateUnusable, match=f"{name}: has format 2, but this toolkeep supports only up to 1"):
         STORES[name](tmp_path)
 
 

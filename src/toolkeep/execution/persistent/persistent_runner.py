@@ -143,7 +143,7 @@ class PersistentRunner:
             reason = f"Tool '{call.tool.name}' was not run: {error.message}"
             raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
-            log.warning("a program was not granted its places", extra={"reason": str(error)})
+            log.warning("a program could not be given its granted paths", extra={"reason": str(error)})
             reason = (
                 f"Tool '{call.tool.name}' was not run: what it would touch has changed since authorization"
             )
@@ -243,7 +243,7 @@ def _understood(call: RecordedCall, line: bytes, requested: str, known: tuple[st
     match said:
         # An answer to an earlier, cancelled request must not be taken for this one.
         case {"id": str(given)} if given != requested:
-            raise _invalid(call, "answered another request than the one it was asked")
+            raise _invalid(call, "answered another request")
         case {"id": str(), "result": value, **rest} if not rest:
             return _Reply(value)
         case {"id": str(), "error": str(text), **rest} if not rest:

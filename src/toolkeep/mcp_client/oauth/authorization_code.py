@@ -37,10 +37,10 @@ class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True):
     def url(self, issuer: AuthorizationServer, client: Client, resource: str, scope: str) -> str:
         """The authorization URL for the person's browser."""
         if not issuer.authorization_endpoint:
-            raise UpstreamFailed("who signs in for it does not say where")
+            raise UpstreamFailed("its authorization server has no authorization endpoint")
         # Without PKCE a program that intercepts the loopback redirect could redeem the code.
         if not issuer.has_pkce:
-            raise UpstreamFailed("who signs in for it does not bind codes to who asked for them (PKCE, S256)")
+            raise UpstreamFailed("its authorization server does not support PKCE with S256")
         digest = hashlib.sha256(self.verifier.encode()).digest()
         asked = {
             "response_type": "code",
@@ -65,12 +65,14 @@ class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True):
     def code(self, answer: Mapping[str, str], issuer: AuthorizationServer) -> str:
         """The authorization code of a response. Raises `UpstreamFailed`."""
         if "iss" in answer and answer["iss"] != issuer.issuer:
-            raise UpstreamFailed("the answer comes from another issuer than was asked")
+            raise UpstreamFailed("the authorization response is from another issuer")
         # The server promised `iss` in its metadata: a response without it may come from another server
         # (mix-up).
         if issuer.sends_iss and "iss" not in answer:
-            raise UpstreamFailed("the answer does not say which issuer it comes from, as it always should")
+            raise UpstreamFailed("the authorization response lacks its issuer (RFC 9207)")
         if "error" in answer or not answer.get("code"):
             known = answer.get("error", "") == "access_denied"
-            raise UpstreamFailed("you were not let in" if known else "signing in failed there")
+            raise UpstreamFailed(
+                "access was denied" if known else "the authorization server reported an error"
+            )
         return answer["code"]

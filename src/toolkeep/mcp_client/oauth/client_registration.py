@@ -67,7 +67,9 @@ def method_for(issuer: AuthorizationServer, *, has_secret: bool) -> str:
         return "none"
     known = [method for method in _WITH_SECRET if method in (issuer.methods or ("client_secret_basic",))]
     if not known:
-        raise UpstreamFailed("who signs in for it takes no secret of a client in a way that is spoken here")
+        raise UpstreamFailed(
+            "its authorization server supports no client authentication method that toolkeep supports"
+        )
     return known[0]
 
 
@@ -93,11 +95,11 @@ async def _registered(
     status, said = await http.post_json(issuer.registration_endpoint, metadata)
     client_id, secret = said.get("client_id"), said.get("client_secret", "")
     if status not in (200, 201) or not _is_text(client_id) or not client_id:
-        raise UpstreamFailed("who signs in for it did not register us")
+        raise UpstreamFailed("its authorization server rejected the client registration")
     given = said.get("token_endpoint_auth_method", method)
     # The secret becomes a header or form field; a value with control characters could inject another.
     if given not in METHODS or not _is_text(secret) or (given in _WITH_SECRET and not secret):
-        raise UpstreamFailed("who signs in for it registered us in a way that cannot be used")
+        raise UpstreamFailed("its authorization server registered the client with unsupported settings")
     return Client(
         id=client_id,
         secret=secret if given in _WITH_SECRET else "",

@@ -52,25 +52,25 @@ class StoredCredentials:
         """Handle a 401 or 403: refresh the token, or say that a person must sign in."""
         asked, kept = read_challenge(challenge), self._kept()
         if kept is None or not kept.access_token:
-            raise self._sign_in("it wants you to sign in")
+            raise self._sign_in("it requires signing in")
         # A plain 403 is a decision about this request; another token would not change it.
         if status == 403 and asked.error != _INSUFFICIENT:
             return False
         if status == 403:
             self._remember(kept, asked)
-            raise self._sign_in("it wants more than was agreed to at the last sign-in")
+            raise self._sign_in("it requires scopes that the last sign-in did not grant")
         if kept.access_token != self._shown:
             return True  # another process refreshed it
         if kept.refresh_token:
             await self._refreshed(kept)
             return True
-        raise self._sign_in("it no longer takes the token of the last sign-in")
+        raise self._sign_in("it no longer accepts the token of the last sign-in")
 
     def _kept(self) -> StoredSignIn | None:
         try:
             kept = self._tokens.get(self._upstream)
         except StateUnusable:  # its message names a folder, which a model must not learn
-            raise self._sign_in("what is kept of its sign-in cannot be read") from None
+            raise self._sign_in("the stored tokens cannot be read") from None
         # Bound to the URL: an upstream that was moved to another address under the same name gets no token.
         return kept if kept is not None and kept.url == self._url else None
 
@@ -110,7 +110,7 @@ class StoredCredentials:
             self._tokens.put(self._upstream, replace(kept, wanted=joined_scopes(kept.wanted, asked.scope)))
 
     def _sign_in(self, why: str) -> UpstreamFailed:
-        return UpstreamFailed(f"{why}; a person runs `toolkeep sign-in {self._upstream}`")
+        return UpstreamFailed(f"{why}; run `toolkeep sign-in {self._upstream}`")
 
 
 class ClientCredentials:
@@ -154,7 +154,7 @@ class ClientCredentials:
         protected = await find_protected(http, self._url, asked.metadata_url)
         # The client secret goes only to the configured issuer: the server must not choose who receives it.
         if self._wanted.issuer not in protected.issuers:
-            raise UpstreamFailed("it wants another issuer than the configuration names")
+            raise UpstreamFailed("it uses another issuer than the configuration names")
         issuer = await find_issuer(http, self._wanted.issuer)
         method = method_for(issuer, has_secret=True)
         kept = StoredSignIn(
@@ -218,7 +218,7 @@ class InteractiveSignIn:
         if self.kept is None and status == 403:
             return False
         if self.kept is not None and not (self._left and await self._is_new_demand(status, asked, self.kept)):
-            raise UpstreamFailed("it refuses the token that it was just given")
+            raise UpstreamFailed("it rejected a token that was just issued")
         await self._sign_in(asked)
         return True
 

@@ -52,31 +52,31 @@ async def find_protected(http: AuthorizationServerClient, url: str, metadata_url
         data = await http.document(place)
         if data is not None:
             return _protected(data, url, place)
-    raise UpstreamFailed("it wants credentials, and does not say where one signs in")
+    raise UpstreamFailed("it requires credentials but names no authorization server")
 
 
 def _places(url: str, metadata_url: str) -> list[str]:
     if metadata_url:
-        check_https(metadata_url, "where it says who signs in for it")
+        check_https(metadata_url, "the address of its resource metadata")
         # Same origin: another host must not say who may issue tokens for this server.
         if origin_of(metadata_url) != origin_of(url):
-            raise UpstreamFailed("where it says who signs in for it is another server")
+            raise UpstreamFailed("its resource metadata is on another server")
         return [metadata_url]
     root = f"{base_of(url)}{_PROTECTED}"
     return list(dict.fromkeys((f"{root}{path_of(url)}", root)))
 
 
 def _protected(data: dict[str, Any], url: str, place: str) -> ProtectedResource:
-    resource = check_https(data.get("resource"), "the resource that it says it is")
+    resource = check_https(data.get("resource"), "the resource in its metadata")
     # The resource becomes the token's audience (RFC 8707): another one would make the token valid elsewhere.
     if not covers_url(resource, url):
-        raise UpstreamFailed("the resource that it says it is is another one")
+        raise UpstreamFailed("its metadata describes another resource")
     issuers = _texts(data.get("authorization_servers"))
     if not issuers:
-        raise UpstreamFailed("it does not say who signs in for it")
+        raise UpstreamFailed("its metadata names no authorization server")
     return ProtectedResource(
         resource=resource,
-        issuers=tuple(check_https(issuer, "who signs in for it") for issuer in issuers),
+        issuers=tuple(check_https(issuer, "its authorization server") for issuer in issuers),
         scope=clean_scope(" ".join(_texts(data.get("scopes_supported")))),
         metadata_url=place,
     )
@@ -84,14 +84,14 @@ def _protected(data: dict[str, Any], url: str, place: str) -> ProtectedResource:
 
 async def find_issuer(http: AuthorizationServerClient, issuer: str) -> AuthorizationServer:
     """Fetch the metadata of an authorization server. Raises `UpstreamFailed`."""
-    check_https(issuer, "who signs in for it")
+    check_https(issuer, "its authorization server")
     base, path = base_of(issuer), path_of(issuer)
     places = [f"{base}{_WELL_KNOWN}{path}", f"{base}{_OPEN_ID}{path}", f"{base}{path}{_OPEN_ID}"]
     for place in dict.fromkeys(places):
         data = await http.document(place)
         if data is not None:
             return _issuer(data, issuer)
-    raise UpstreamFailed("who signs in for it does not say how")
+    raise UpstreamFailed("its authorization server has no metadata")
 
 
 def _issuer(data: dict[str, Any], issuer: str) -> AuthorizationServer:
@@ -102,9 +102,11 @@ def _issuer(data: dict[str, Any], issuer: str) -> AuthorizationServer:
     authorization = data.get("authorization_endpoint")
     return AuthorizationServer(
         issuer=issuer,
-        authorization_endpoint=check_https(authorization, "where one signs in") if authorization else "",
-        token_endpoint=check_https(data.get("token_endpoint"), "where tokens are given"),
-        registration_endpoint=check_https(registration, "where clients register") if registration else "",
+        authorization_endpoint=check_https(authorization, "its authorization endpoint")
+        if authorization
+        else "",
+        token_endpoint=check_https(data.get("token_endpoint"), "its token endpoint"),
+        registration_endpoint=check_https(registration, "its registration endpoint") if registration else "",
         methods=_texts(data.get("token_endpoint_auth_methods_supported")),
         scopes=_texts(data.get("scopes_supported")),
         has_pkce="S256" in _texts(data.get("code_challenge_methods_supported")),

@@ -111,7 +111,7 @@ def _answer_in(head: bytes) -> Answer | None:
 
 
 def _page(*, is_taken: bool) -> bytes:
-    words = "You can close this window." if is_taken else "This is not what was asked for."
+    words = "You can close this window." if is_taken else "This is not the expected redirect."
     status = "200 OK" if is_taken else "400 Bad Request"
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(words)}\r\n"

@@ -42,7 +42,7 @@ async def find_place(
     issuer = wanted.issuer or protected.issuers[0]
     # A configured issuer pins the authorization server: a compromised upstream cannot redirect the sign-in.
     if issuer not in protected.issuers:
-        raise UpstreamFailed("it wants another issuer than the configuration names")
+        raise UpstreamFailed("it uses another issuer than the configuration names")
     return DiscoveredServers(protected=protected, issuer=await find_issuer(http, issuer))
 
 

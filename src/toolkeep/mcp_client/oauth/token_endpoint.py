@@ -29,7 +29,7 @@ class TokenRefused(UpstreamFailed):
     """An error response of a token endpoint."""
 
     def __init__(self, code: str) -> None:
-        super().__init__(f"who signs in for it gave no token: {code or 'it did not say why'}")
+        super().__init__(f"its authorization server issued no token: {code or 'it did not say why'}")
         self.error = code
 
 
@@ -87,9 +87,9 @@ def _client_authentication(client: Client) -> tuple[dict[str, str], dict[str, st
 def _with_tokens(kept: StoredSignIn, said: dict[str, Any]) -> StoredSignIn:
     token, kind = said.get("access_token"), said.get("token_type")
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        raise UpstreamFailed("who signs in for it gave a token that cannot be used")
+        raise UpstreamFailed("its authorization server issued an unusable token")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise UpstreamFailed("who signs in for it gave a token of a kind that is not spoken here")
+        raise UpstreamFailed("its authorization server issued a token of an unsupported type")
     more, seconds = said.get("refresh_token"), said.get("expires_in")
     return replace(
         kept,

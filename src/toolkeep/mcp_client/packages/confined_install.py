@@ -139,8 +139,8 @@ class ConfinedInstall:
         recipe = worker_recipe(place, await self._check.findings(place.level))
         pool = Pool()
 
-        def serve(listener: socket.socket) -> AbstractAsyncContextManager[object]:
-            return EgressProxy(listener, hosts, max_seconds=None, budget=Budget(_NETWORK))
+        def serve(listeners: Sequence[socket.socket]) -> AbstractAsyncContextManager[object]:
+            return EgressProxy(listeners, hosts, max_seconds=None, budget=Budget(_NETWORK))
 
         try:
             async with asyncio.timeout(_SECONDS):

@@ -208,7 +208,7 @@ class Members:
         if not isinstance(value, dict):
             return value
         if unknown := [name for name in value if name not in self._members]:
-            raise NotExpressible(f"{unknown[0]!r} is no known property", "leave it out")
+            raise NotExpressible(f"{unknown[0]!r} is not a known property", "leave it out")
         return {name: member.encode(value.get(name, MISSING)) for name, member in self._members.items()}
 
     def decode(self, value: Any) -> Any:

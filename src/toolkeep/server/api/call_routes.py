@@ -215,8 +215,10 @@ def pending(call: OpenCall) -> Response:
     return json_response(view_of(call), 202, [place, (b"retry-after", b"1")])
 
 
-_CUT_SHORT: Final = "The server ended while the call was under way; the log says what is known of it."
-_CANCELLED: Final = document(Code.CANCELLED, 503, "The call was given up; the log says what is known of it.")
+_CUT_SHORT: Final = "The server stopped while the call was running; the log says what is known about it."
+_CANCELLED: Final = document(
+    Code.CANCELLED, 503, "The call was cancelled; the log says what is known about it."
+)
 _decoder: Final = msgspec.json.Decoder(RawCall)
 
 
@@ -308,8 +310,8 @@ ROUTES: Final = (
         gives={
             200: ResponseSpec(about="The tool ran.", kind=ResultView),
             202: ResponseSpec(
-                about="The call waits for a person, or for its client to execute it.",
-                headers=(("Location", "Where to ask what became of it."),),
+                about="The call waits for approval, or for its client to execute it.",
+                headers=(("Location", "Where to poll for its outcome."),),
             ),
         },
         problems=(404, 409, 413, 415, 422, 500, 501, 502, 504),
@@ -318,7 +320,7 @@ ROUTES: Final = (
         method="GET",
         path="/v1/calls/{id}",
         name="showCall",
-        about="What became of a call that was answered with 202.",
+        about="The outcome of a call that was answered with 202.",
         handler=_show_call,
         is_long=True,
         scopes=(Scope.CALL,),
@@ -328,7 +330,7 @@ ROUTES: Final = (
             Parameter(
                 name="wait",
                 kind="integer",
-                about="How many seconds to wait for its end.",
+                about="Seconds to wait for the outcome.",
                 default=0,
                 minimum=0,
                 maximum=POLL_SECONDS,
@@ -344,7 +346,7 @@ ROUTES: Final = (
         method="POST",
         path="/v1/calls/{id}:cancel",
         name="cancelCall",
-        about="Give up a call that waits.",
+        about="Cancel a waiting call.",
         handler=_cancel_call,
         scopes=(Scope.CALL,),
         tag="calls",
@@ -356,13 +358,13 @@ ROUTES: Final = (
         method="POST",
         path="/v1/calls/{id}:submit",
         name="submitResult",
-        about="The client's own result of a call that it executes.",
+        about="Submit the result of a client-executed call.",
         handler=_submit,
         scopes=(Scope.CALL,),
         tag="calls",
         parameters=(ID,),
         body=SubmitBody,
-        gives={200: ResponseSpec(about="It fits, and is recorded.", kind=ResultView)},
+        gives={200: ResponseSpec(about="The result was accepted and recorded.", kind=ResultView)},
         problems=(404, 409, 413, 415, 422, 502),
     ),
 )

@@ -103,7 +103,7 @@ _HEALTH: Final = (
         method="GET",
         path="/healthz",
         name="isAlive",
-        about="That the server lives. Open to everybody.",
+        about="Liveness. Needs no token.",
         handler=_healthz,
         tag="health",
         gives={200: ResponseSpec(about="It does.", kind=Alive)},
@@ -112,7 +112,7 @@ _HEALTH: Final = (
         method="GET",
         path="/readyz",
         name="isReady",
-        about="Whether requests should be sent here: providers are in, log and store can be written.",
+        about="Readiness: providers are registered, log and store are writable.",
         handler=_readyz,
         tag="health",
         gives={
@@ -134,7 +134,7 @@ _ABOUT: Final = (
         parameters=(NONE_MATCH,),
         gives={
             200: ResponseSpec(about="The document.", kind=dict[str, Any], headers=TAG),
-            304: ResponseSpec(about="The client has it already.", headers=TAG),
+            304: ResponseSpec(about="Not modified.", headers=TAG),
         },
     ),
     Route(

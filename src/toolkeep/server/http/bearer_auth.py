@@ -17,7 +17,7 @@ from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.stores.api_tokens import Scope, Token, Tokens
 
 SCOPES: Final[dict[Scope, str]] = {
-    Scope.TOOLS_READ: "see the tools that the token's agent may know of",
+    Scope.TOOLS_READ: "see the tools that the token's agent may see",
     Scope.TOOLS_WRITE: "create, change, switch and delete definitions",
     Scope.CALL: "call tools as the token's agent, and see what became of its calls",
     Scope.APPROVE: "see every call that waits for a person, and answer",

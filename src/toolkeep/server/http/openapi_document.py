@@ -12,21 +12,21 @@ from toolkeep.server.http.route_table import ResponseSpec, Route
 _REF: Final = "#/components/schemas/{name}"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _ABOUT: Final = {
-    400: "The request does not fit what is documented.",
+    400: "The request is invalid.",
     401: "No valid token.",
-    403: "The token lacks a scope, or the request is meant for another host; or policy or a person said no.",
-    404: "There is no such thing, or it is not the token's to see.",
-    409: "It does not go with how things are now.",
+    403: "The token lacks a scope, the host is not allowed, or a policy or a person denied the call.",
+    404: "Not found, or not visible to this token.",
+    409: "It conflicts with the current state.",
     412: "It has changed since it was read.",
     413: "The body is too long.",
     415: "The body is not JSON.",
-    422: "The arguments, or the definition, do not fit.",
+    422: "The arguments or the definition are invalid.",
     428: "If-Match is missing.",
     429: "Too many requests.",
-    500: "Something is wrong in the keep itself.",
-    501: "Nothing here can run the tool as it must be run.",
+    500: "Internal error.",
+    501: "The tool cannot be run here as it requires.",
     502: "The tool failed.",
-    503: "The server is full or about to end, or cannot record.",
+    503: "The server is busy or shutting down, or cannot record calls.",
     504: "The tool took too long.",
 }
 

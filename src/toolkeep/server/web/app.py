@@ -104,7 +104,7 @@ class PageApp:
         except Gone:
             return
         except Exception:
-            log.exception("a request broke the page", extra={"path": request.path[:200]})
+            log.exception("internal error while handling a page request", extra={"path": request.path[:200]})
             given = shown_problem(self._renderer, request, None)
         if given is not None:
             await send_response(request.send, given)
@@ -268,7 +268,7 @@ async def redirect_to_page(scope: Scope, receive: Receive, send: Send) -> None: 
     await send({"type": "http.response.body", "body": b""})
 
 
-_OURS: Final = "Something is wrong in the keep itself; its log says what."
+_OURS: Final = "Internal error; see the keep's log."
 _AS_MESSAGE: Final[tuple[Header, ...]] = ((b"hx-retarget", b"#messages"), (b"hx-reswap", b"innerHTML"))
 
 

@@ -131,7 +131,7 @@ def read_document(raw: bytes, path: str) -> Document:
         raise FileUnreadable(path, f"is over {DEFINITION_FILE_BYTES} bytes")
     data = parse_document(raw, path)
     if not isinstance(data, dict):
-        raise FileUnreadable(path, "is no OpenAPI document: it must be an object")
+        raise FileUnreadable(path, "is not an OpenAPI document: it must be an object")
     if data.get("swagger") in ("2.0", 2.0):
         from toolkeep.sources.openapi.swagger import from_swagger
 

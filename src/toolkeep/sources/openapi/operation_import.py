@@ -75,7 +75,7 @@ def _unchecked(reason: str) -> Problem:
 
 
 def _problem(field: str, message: str) -> Problem:
-    mend = "ask whoever wrote the document"
+    mend = "report it to the author of the document"
     return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
 
 
@@ -156,7 +156,7 @@ def refused_offer(made: Import) -> Offer:
         field=made.operation,
         code=Code.DEFINITION_INVALID,
         message=made.reason,
-        mend="leave it out of `operations`, or ask whoever wrote the document",
+        mend="leave it out of `operations`, or report it to the author of the document",
     )
     return Offer(tool=DefinitionInvalid(made.name, [problem]), name=made.name)
 

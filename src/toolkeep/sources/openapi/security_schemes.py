@@ -80,7 +80,7 @@ def _scheme(name: str, scheme: dict[str, Any]) -> Authentication:
     if kind == "http" and how == "basic":
         return _header("Authorization", f"Basic {{basic:{name}}}", name)
     what = f"http {how}" if kind == "http" else str(kind)
-    raise Refused(f"authenticates by {echo(what)}, which is not spoken here")
+    raise Refused(f"authenticates by {echo(what)}, which is not supported")
 
 
 def _api_key(name: str, scheme: dict[str, Any]) -> Authentication:

@@ -57,7 +57,7 @@ class Checkpoints:
         if newest is None:
             raise AuditBroken(str(self._newest), f"it is gone, {said}")
         if newest.size < remembered.size:
-            raise AuditBroken(str(self._newest), f"it is of size {newest.size}, {said}")
+            raise AuditBroken(str(self._newest), f"its size is {newest.size}, {said}")
         return newest
 
     def begin(self, size: int, root: bytes) -> None:

@@ -333,7 +333,7 @@ class Writer:
         except FileNotFoundError:
             is_ours = False
         if not is_ours:
-            raise AuditBroken(str(self.audit), "it was moved, or another was put in its place")
+            raise AuditBroken(str(self.audit), "it was moved or replaced")
 
     def _caught_up(self, *, is_patient: bool) -> Appender:
         if self._appender:

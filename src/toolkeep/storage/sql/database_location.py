@@ -86,9 +86,9 @@ class SqliteLocation:
         if isinstance(error, ToolkeepError):
             return error
         if isinstance(error, OSError):
-            hint = "see that the folder is writable and the disk not full"
+            hint = "check that the folder is writable and the disk is not full"
             return StateUnusable(self.shown, f"cannot be used: {error.strerror}", hint=hint)
-        hint = "see that the disk is not full; `toolkeep backup restore` brings back an earlier state"
+        hint = "check that the disk is not full; `toolkeep backup restore` brings back an earlier state"
         return StoreUnavailable(self.shown, _first_line(error), hint=hint)
 
 
@@ -140,7 +140,7 @@ class PostgresLocation:
         """What is raised where the database fails."""
         if isinstance(error, ToolkeepError):
             return error
-        hint = "see that it runs and takes connections from here; what was read before still serves"
+        hint = "check that it runs and accepts connections from here; cached definitions stay in use"
         return StoreUnavailable(self.shown, self._without_secrets(_first_line(error)), hint=hint)
 
     def _without_secrets(self, text: str) -> str:

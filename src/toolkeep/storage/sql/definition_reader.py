@@ -39,7 +39,7 @@ def check_layout(place: DatabaseLocation, layout: str | None) -> bool:
     if layout is None or (layout.isdecimal() and layout < HEAD):
         return False
     hint = "use that toolkeep, or take its tables down with it: toolkeep store migrate"
-    reason = f"have layout {layout!r}, and this toolkeep knows none above {HEAD!r}"
+    reason = f"have layout {layout!r}, but this toolkeep supports only up to {HEAD!r}"
     raise StoreLayoutUnfit(place.shown, reason, hint=hint)
 
 

@@ -72,7 +72,7 @@ class BodyWriter:
         try:
             thread.start()
         except RuntimeError as error:
-            log.warning("bodies were not kept", extra={"error_type": type(error).__name__, "bodies": 1})
+            log.warning("bodies were not stored", extra={"error_type": type(error).__name__, "bodies": 1})
             return False
         self._thread = thread
         return True
@@ -90,7 +90,7 @@ class BodyWriter:
             self._bodies.put_all(taken)
         except Exception as error:  # noqa: BLE001 -- the log is valid without its bodies
             fields = {"error_type": type(error).__name__, "bodies": len(taken)}
-            log.warning("bodies were not kept", extra=fields)
+            log.warning("bodies were not stored", extra=fields)
         with self._lock:
             for digest in taken:
                 self._bytes -= len(self._waiting.pop(digest))

@@ -29,7 +29,7 @@ _BUSY_PAUSE_SECONDS = 0.01
 _BUSY = ("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED")
 SCHEMA_VERSION: Final = 1
 """`user_version` of every file; a toolkeep that changes any of their tables raises it."""
-_HINT: Final = "see that the folder is writable and the disk not full"
+_HINT: Final = "check that the folder is writable and the disk is not full"
 
 
 class Database:
@@ -131,7 +131,7 @@ class Database:
 
     def _open(self) -> "sqlite3.Connection":
         if self._mark is not None and is_there(self._mark) and not is_there(self.file):
-            hint = f"bring it back from a backup; to begin anew, remove {self._mark} too"
+            hint = f"restore it from a backup; to start over, remove {self._mark} too"
             raise StateUnusable(str(self.file), "was removed: what it remembered is lost", hint=hint)
         connection = open_file(self.file, self._pragmas, self._tables, busy_s=_BUSY_SECONDS)
         # Before the first row: a process killed in between leaves an empty database, which lost nothing.
@@ -175,7 +175,7 @@ def _make_whole(file: Path, script: str) -> None:
 def check_not_empty(file: Path) -> None:
     """Raise for an empty file: SQLite takes it for a new database, and all that it held is forgotten."""
     if not file.lstat().st_size:
-        hint = "bring it back from a backup, or remove it to begin anew"
+        hint = "restore it from a backup, or remove it to start over"
         raise StateUnusable(str(file), "was emptied: what it remembered is lost", hint=hint)
 
 

@@ -33,7 +33,7 @@ class KeepState:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        hint = "see that the folder is writable and the disk not full, or move the file away"
+        hint = "check that the folder is writable and the disk is not full, or move the file away"
         # No write-ahead log: `stamp` must see every change in the file itself. It does not stay open, because
         # a state is never closed.
         self._database = Database(folder / "state.db", "", _TABLES, stays_open=False, hint=hint)
