@@ -277,13 +277,24 @@ class _Zygote:
                 os.close(tree)
         # Mask, hide, freeze, then Landlock rules: a rule refers to an inode, and a mount that is put over it
         # afterwards would not be covered by the rule.
-        rootfs.hide(grant["hidden"])
+        self._hide(grant["hidden"])
         rootfs.freeze(grant["frozen"])
         for kind, access in _ACCESSES.items():
             for path in grant[kind]:
                 landlock_rules.allow(rules, path, access)
         for port in ports:
             landlock_rules.allow_port(rules, port)
+
+    def _hide(self, folders: list[str]) -> None:
+        """Hide toolkeep's state, except for the code of an installed server in it."""
+        for folder in folders:
+            trees = rootfs.open_trees(path for path in self._plan["code"] if rootfs.is_within(path, folder))
+            if trees:
+                rootfs.mask(folder, trees)
+            else:
+                rootfs.hide([folder])
+            for tree in trees.values():
+                os.close(tree)
 
     def _fork(self, prepared: worker.Prepared, ticket: int) -> None:
         """Create pipes, fork a worker, and pass the host's ends over the control socket (SCM_RIGHTS)."""
