@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import tarfile
+import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -124,6 +125,12 @@ class Registry:
         known["versions"][version], known["time"][version] = entry, when
         known["dist-tags"] = {"latest": version}
 
+    def upload_source(self, name: str, version: str) -> None:
+        """Upload a source archive, which only code of its own could build."""
+        file = f"{name}-{version}.tar.gz"
+        self.archives[f"/files/{file}"] = tarball({}, {"setup.py": "raise SystemExit('it ran')"})
+        self._wheels.setdefault(name, []).append((file, OLD))
+
     def upload(
         self, name: str, version: str, files: Mapping[str, str], *, program: str = "", when: str = OLD
     ) -> None:
@@ -189,9 +196,11 @@ def publish_hello(registry: Registry, version: str = "1.0.0", greeting: str = "1
 def configured(patch: pytest.MonkeyPatch) -> Iterator[Registry]:
     """A registry that npm and pip of this process are configured with, credentials and all."""
     found = Registry()
-    with serving(found):
-        patch.setenv("npm_config_registry", f"{found.url}/npm/")
-        patch.setenv(f"npm_config_{found.url.removeprefix('http:')}/npm/:_authToken", "password")
+    with serving(found), tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) / "npmrc"
+        address = f"{found.url}/npm/"
+        own.write_text(f"registry={address}\n{address.removeprefix('http:')}:_authToken=password\n")
+        patch.setenv("NPM_CONFIG_USERCONFIG", str(own))
         patch.setenv("PIP_INDEX_URL", f"{found.url.replace('//', '//user:password@')}/simple/")
         for name in ("PIP_CERT", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
             patch.delenv(name, raising=False)
@@ -199,9 +208,11 @@ def configured(patch: pytest.MonkeyPatch) -> Iterator[Registry]:
 
 
 def new_project(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """An empty project, with its state beside it."""
+    """A project with its state beside it, whose .npmrc names a registry of its own."""
     folder = folder.resolve() / "project"
     (folder / ".agent").mkdir(parents=True)
+    (folder / ".npmrc").write_text("registry=http://127.0.0.1:9/\n")
+    patch.chdir(folder)
     patch.setenv("TOOLKEEP_HOME", str(folder.parent / "state"))
     for above in (folder, *folder.parents[:3]):
         above.chmod(0o755)

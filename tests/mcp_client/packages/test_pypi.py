@@ -31,6 +31,7 @@ def upload(registry: Registry, version: str, when: str, **files: str) -> None:
 def test_uvx_is_resolved_once_and_its_program_runs_from_the_state(registry: Registry, project: Path) -> None:
     upload(registry, "1.0.0", OLD)
     upload(registry, "2.0.0", NOW)
+    registry.upload_source("hello_mcp", "1.5.0")
     done = add(project, "--", "uvx", "hello-mcp", "ada")
     assert done.exit_code == 0, done.output
     assert "hello-mcp==2.0.0 is younger than 7 days and is passed over" in done.stderr

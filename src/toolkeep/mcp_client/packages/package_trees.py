@@ -158,32 +158,33 @@ def check_tree(tree: Path, *, with_hashes: bool = False) -> None:
 def _facts(tree: Path, *, with_hashes: bool) -> Iterator[tuple[str, Facts]]:
     """Each file and symlink of a tree; `ImportRefused` for what a package must not bring."""
     count = size = 0
-    for folder, names, files in os.walk(tree):
-        for name in sorted((*names, *files)):
-            path = Path(folder, name)
-            status = path.lstat()
+    folders = [str(tree)]
+    while folders:
+        # scandir: half the time of Path, and this runs before each start.
+        with os.scandir(folders.pop()) as found:
+            entries = list(found)
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
             count, size = count + 1, size + status.st_size
             if count > _FILES or size > _BYTES:
                 raise ImportRefused("its packages", f"have more than {_FILES} files or {_BYTES} bytes")
-            if not stat.S_ISDIR(status.st_mode):
-                yield str(path.relative_to(tree)), _of_file(path, status, tree, with_hashes=with_hashes)
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(entry.path)
+            else:
+                place = entry.path[len(str(tree)) + 1 :]
+                yield place, _of_file(entry.path, place, status, tree, with_hashes=with_hashes)
 
 
-def _of_file(path: Path, status: os.stat_result, tree: Path, *, with_hashes: bool) -> Facts:
+def _of_file(path: str, place: str, status: os.stat_result, tree: Path, *, with_hashes: bool) -> Facts:
     if stat.S_ISLNK(status.st_mode):
-        target = os.path.realpath(path)
         # A link out of the tree would have the server run what lies there, whatever the lock says.
-        if not target.startswith(f"{tree}/") and path != tree / PYTHON:
-            raise ImportRefused(
-                "its packages", f"hold a link that leads out of them: {path.relative_to(tree)}"
-            )
-        return [status.st_mode, str(path.readlink())]
+        if not os.path.realpath(path).startswith(f"{tree}/") and place != PYTHON:
+            raise ImportRefused("its packages", f"hold a link that leads out of them: {place}")
+        return [status.st_mode, str(Path(path).readlink())]
     if not stat.S_ISREG(status.st_mode) or status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        raise ImportRefused(
-            "its packages", f"hold a file of a kind that none needs: {path.relative_to(tree)}"
-        )
+        raise ImportRefused("its packages", f"hold a file of a kind that none needs: {place}")
     facts: Facts = [status.st_mode, status.st_size, status.st_mtime_ns]
-    return [*facts, _sha256(path)] if with_hashes else facts
+    return [*facts, _sha256(Path(path))] if with_hashes else facts
 
 
 def _sha256(path: Path) -> str:
