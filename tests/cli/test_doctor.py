@@ -338,8 +338,8 @@ Escape attempts
         ✗ sleep_past_the_deadline and {more} more could not be run: the host failed
       results: {results} contained, 1 escaped, of {all_results}
         ✗ say_garbage escaped: the call ended as ok
-  ✗ strict: not available here, so not attacked
-  ✗ restricted: not available here, so not attacked
+  ✗ strict: not available here, so not tested
+  ✗ restricted: not available here, so not tested
 
 Inconclusive: these fail without the sandbox too
       say_half_of_a_frame: it does nothing here

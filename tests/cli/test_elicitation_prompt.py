@@ -72,7 +72,7 @@ The server up asks you, in its own words:
 It asks for 4 answers, for a call of operator.
 It waits for <minutes>.
 Never enter a password or key: servers may not ask for one here.
-Answer it? [y]es, [n]o: y
+Answer the server now? [y]es, [n]o: y
 Field 1 of 4: a whole number, at least 0, at most 23, may be left out
   | hour
 It suggests:
@@ -105,7 +105,7 @@ def test_a_form_is_filled_in_field_by_field_and_sent_after_a_yes(project: Path) 
     told, shown = said(
         project,
         ASKED,
-        ("Answer it? [y]es, [n]o: ", "y\n"),
+        ("Answer the server now? [y]es, [n]o: ", "y\n"),
         ("suggestion): ", "25\n"),
         ("suggestion): ", "\n"),
         ("Number: ", "2\n"),
@@ -120,7 +120,7 @@ def test_a_form_is_filled_in_field_by_field_and_sent_after_a_yes(project: Path) 
 
 @pytest.mark.parametrize("keys", ["\n", "n\n", "yes please\n", "\x03", "\x04"])
 def test_anything_but_a_clear_yes_sends_nothing(project: Path, keys: str) -> None:
-    told, shown = said(project, ASKED, ("Answer it? [y]es, [n]o: ", keys))
+    told, shown = said(project, ASKED, ("Answer the server now? [y]es, [n]o: ", keys))
     assert told == {"action": "decline"}
     assert "Nothing was sent." in shown
     assert recorded(project) == [("decline", f"terminal:{person()}")]
@@ -131,7 +131,7 @@ def test_whoever_does_not_want_to_send_what_they_filled_in_sends_nothing(project
     told, _ = said(
         project,
         {"message": "Why?", "requestedSchema": form},
-        ("Answer it? [y]es, [n]o: ", "y\n"),
+        ("Answer the server now? [y]es, [n]o: ", "y\n"),
         ("to skip): ", "my own business\n"),
         ("Send it? [y]es, [n]o: ", "\n"),
     )
@@ -144,7 +144,7 @@ def test_who_does_not_find_an_answer_that_fits_sends_nothing(project: Path) -> N
     told, shown = said(
         project,
         {"message": "How many?", "requestedSchema": form},
-        ("Answer it? [y]es, [n]o: ", "y\n"),
+        ("Answer the server now? [y]es, [n]o: ", "y\n"),
         wrong,
         wrong,
         ("Your answer: ", "\n"),

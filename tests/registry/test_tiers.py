@@ -267,7 +267,9 @@ def test_the_words_of_a_check_that_breaks_are_logged_nowhere(caplog: pytest.LogC
     keep = isbn_keep({"isbn": raises})
     check = keep.try_validate_arguments("read_file", {"book": "sk-live-4242"})
     said = [
-        str(record.__dict__) for record in caplog.records if record.getMessage() == "a format check broke"
+        str(record.__dict__)
+        for record in caplog.records
+        if record.getMessage() == "internal error in a format check"
     ]
     assert said
     assert "sk-live-4242" not in "".join(said)

@@ -143,4 +143,4 @@ def _check_made_alike(given: object, services: Sequence[object]) -> None:
     tool_class = given if isinstance(given, type) else type(given)
     if taken := services_taken(tool_class, services):
         why = f"its constructor takes {', '.join(map(repr, taken))}, which stays in this process"
-        raise NoCodeReference(why, f"let the constructor do without, {alone}")
+        raise NoCodeReference(why, f"give these parameters defaults, {alone}")

@@ -72,7 +72,7 @@ async def answer(question: ElicitationRequest) -> ElicitationAnswer:
 async def _filled(question: ElicitationRequest) -> dict[str, Any]:
     fields = question.schema["properties"]
     show(question_lines(question, now=time.time(), width=columns()))
-    await _agreed("Answer it? [y]es, [n]o: ")
+    await _agreed("Answer the server now? [y]es, [n]o: ")
     given: dict[str, Any] = {}
     for number, (key, field) in enumerate(fields.items(), 1):
         is_required = key in question.schema["required"]

@@ -121,7 +121,7 @@ def print_attack(found: Attacked) -> None:
 
 def _print_level(found: Attacked, level: Isolation) -> None:
     if level not in found.levels:
-        say(f" {level}: not available here, so not attacked", label="  ✗", color="red")
+        say(f" {level}: not available here, so not tested", label="  ✗", color="red")
         return
     is_good = not any(verdict.is_failure for verdict in found.verdicts if verdict.level is level)
     say(f" {level}", label="  ✓" if is_good else "  ✗", color="green" if is_good else "red")

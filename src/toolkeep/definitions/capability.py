@@ -21,7 +21,9 @@ class Capability:
         if isinstance(text, Capability):
             return text
         if not isinstance(text, str):
-            raise ValueError(f"a capability is text such as 'fs.read:./docs', not {type(text).__name__}")
+            raise ValueError(
+                f"a capability must be a string such as 'fs.read:./docs', not {type(text).__name__}"
+            )
         kind, _, scope = text.partition(":")
         if kind not in KINDS:
             raise ValueError(f"{kind!r} is not one of " + ", ".join(KINDS))

@@ -138,7 +138,7 @@ class ToolParameter:
     def from_dict(cls, data: Mapping[str, Any]) -> "ToolParameter":
         """From the list form: name, description, type, required, default, enum, schema."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"a parameter is an object, not {type(data).__name__}")
+            raise ValueError(f"a parameter must be an object, not {type(data).__name__}")
         given = {str(key)[:1].lower() + str(key)[1:]: value for key, value in data.items()}
         if unknown := given.keys() - _LIST_FORM.keys():
             raise ValueError(f"unknown key {min(unknown)!r}; a parameter has " + ", ".join(_LIST_FORM))

@@ -54,7 +54,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, *, capabilities: Iterable[str] = (), permissions: Iterable[str] = ()) -> "Grant":
         """A grant from text such as `fs.read:./docs`; ValueError says what is wrong with one."""
         if isinstance(capabilities, str) or isinstance(permissions, str):
-            raise TypeError("capabilities and permissions are lists of text, not one text")
+            raise TypeError("capabilities and permissions must be lists of strings, not one string")
         return cls(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
 
 
@@ -92,5 +92,5 @@ NO_POLICY_SETTINGS: Final = PolicySettings()
 def sources_of(texts: Iterable[str]) -> tuple[PolicySource, ...]:
     """Policy texts of the host's program, as sources."""
     if isinstance(texts, str):
-        raise TypeError("policies are a list of texts, not one text")
+        raise TypeError("policies must be a list of strings, not one string")
     return tuple(PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1))

@@ -77,7 +77,7 @@ def _told(said: str, tip: str, target: str, url: str) -> str:
 
 
 _BEHIND: Final = "the branch there has commits that this one does not have; fetch and merge them first"
-_GUARDED: Final = "the server protects this branch; push to another one, to_branch, and ask for a merge"
+_GUARDED: Final = "the server protects this branch; push to another one (to_branch) and open a merge request"
 _REASONS: Final = (
     (r"\((fetch first|non-fast-forward|stale info|needs force)\)", f"{_BEHIND}, nothing is forced"),
     (r"\[remote rejected\].*(protected|hook declined|not allowed|denied|prohibited)", _GUARDED),

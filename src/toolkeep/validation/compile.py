@@ -59,7 +59,7 @@ def _guarded(check: Callable[[str], bool]) -> Callable[[str], bool]:
         try:
             return len(text) <= MATCHED_CHARS and check(text) is True
         except Exception as error:  # noqa: BLE001 -- a check that breaks has not said yes
-            log_internal_error("a format check broke", error)
+            log_internal_error("internal error in a format check", error)
             return False
 
     return verdict

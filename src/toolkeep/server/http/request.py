@@ -205,7 +205,7 @@ def read_strictly(raw: bytes, kind: type[T]) -> T:
     try:
         data = jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
-        raise RequestRefused(Code.REQUEST_INVALID, "the body is not one strict JSON value") from error
+        raise RequestRefused(Code.REQUEST_INVALID, "the body must be exactly one valid JSON value") from error
     return converted(data, kind)
 
 
@@ -256,12 +256,14 @@ def read_raw(raw: bytes, decoder: "msgspec.json.Decoder[Any]") -> Any:
         hint = 'put the arguments of the tool below "arguments"' if _UNKNOWN.match(str(error)) else ""
         raise schema_error(error, hint) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RequestRefused(Code.REQUEST_INVALID, "the body is not one strict JSON value") from error
+        raise RequestRefused(Code.REQUEST_INVALID, "the body must be exactly one valid JSON value") from error
     arguments = bytes(body.arguments)
     # Most bodies hold only `arguments`, and then there can be no duplicate.
     if not (raw.startswith(b'{"arguments":') and len(raw) == len(arguments) + 14):
         try:
             jiter.from_json(raw.replace(arguments, b"0", 1), allow_inf_nan=False, catch_duplicate_keys=True)
         except ValueError as error:
-            raise RequestRefused(Code.REQUEST_INVALID, "the body is not one strict JSON value") from error
+            raise RequestRefused(
+                Code.REQUEST_INVALID, "the body must be exactly one valid JSON value"
+            ) from error
     return body

@@ -125,7 +125,9 @@ def import_document(document: Document, wishes: ImportOptions, taken: Iterable[s
             continue
         made = Import(operation=shown_operation(path, method), name=names[original], original=original)
         if len(imports) >= OPERATIONS:
-            imports.append(msgspec.structs.replace(made, reason=f"is beyond the first {OPERATIONS}"))
+            imports.append(
+                msgspec.structs.replace(made, reason=f"exceeds the limit of {OPERATIONS} operations")
+            )
             continue
         try:
             offer, secrets = _offer(document, wishes, made, (path, method, item, operation), answers)
