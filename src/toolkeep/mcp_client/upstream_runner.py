@@ -125,7 +125,7 @@ class McpRunner:
         except (NotThere, OSError) as error:
             log.warning("a server could not be given its granted paths", extra={"reason": str(error)})
             raise _not_run(
-                call, Code.TOUCHED_CHANGED, "a resource of the call has changed since authorization"
+                call, Code.TOUCHED_CHANGED, "a resource has changed since authorization"
             ) from error
         except ValueError as error:
             raise _not_run(call, Code.NOT_RUNNABLE, str(error)) from error

@@ -126,7 +126,7 @@ class Client:
             # The client is not trusted: a tool that indexes a malformed answer would fail with an internal
             # error.
             if not fits(one["method"], answers.get(name)):
-                raise self.fail(INVALID_PARAMS, f"The answer to {name!r} is not a valid response to {one['method']}")
+                raise self.fail(INVALID_PARAMS, f"{name!r} is not a valid response to {one['method']}")
         return answers
 
     async def elicit(self, message: str, schema: dict[str, Any], *, name: str = "input") -> dict[str, Any]:

@@ -144,7 +144,7 @@ class PersistentRunner:
             raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a program could not be given its granted paths", extra={"reason": str(error)})
-            reason = f"Tool '{call.tool.name}' was not run: a resource of the call has changed since authorization"
+            reason = f"Tool '{call.tool.name}' was not run: a resource has changed since authorization"
             raise RunRefused(Code.TOUCHED_CHANGED, reason) from error
         except ValueError as error:
             raise RunRefused(Code.NOT_RUNNABLE, f"Tool '{call.tool.name}' was not run: {error}") from error
