@@ -374,8 +374,9 @@ def test_every_broken_tool_of_a_keep_is_found() -> None:
 
 
 def test_a_recording_context_remembers_what_the_tool_told_it() -> None:
-    recording = RecordingContext(secrets={"token": "s3cret"})
+    recording = RecordingContext(secrets={"token": "s3cret"}, data={"tenant": "acme"})
     context = recording.context()
+    assert context.data == {"tenant": "acme"}
     context.progress(1, 2, "half")
     assert context.secret("token") == "s3cret"
     assert recording.progress == [(1, 2, "half")]

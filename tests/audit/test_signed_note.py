@@ -100,7 +100,7 @@ def test_base64_has_one_spelling() -> None:
     """The last letter before the padding has two bits that count for nothing."""
     other = EXAMPLE.replace("QM=", "QN=")
     assert other != EXAMPLE
-    with pytest.raises(NoteInvalid, match="no base64"):
+    with pytest.raises(NoteInvalid, match="not base64"):
         Note.parse(other)
 
 

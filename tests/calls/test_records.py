@@ -364,6 +364,14 @@ def bodies(folder: Path) -> dict[str, bytes]:
         return dict(connection.execute("SELECT digest, body FROM bodies"))
 
 
+def test_the_reason_of_a_denied_call_lies_beside_the_log(folder: Path) -> None:
+    in_folder(folder, {"name": "send", "arguments": {}}, tools=(send,))
+    with AuditLog(folder) as log:
+        last = log.read()[-1].record
+    assert (last["type"], last["status"]) == ("PolicyDecision", "error")
+    assert b"lacks a permission that the tool requires" in bodies(folder)[last["diagnosis_hash"]]
+
+
 def test_arguments_and_results_lie_beside_the_log_by_their_hashes(folder: Path) -> None:
     (result,) = in_folder(folder, READ)
     assert bodies(folder) == {

@@ -107,7 +107,7 @@ def test_a_before_hook_that_fails_refuses_the_call(hook: Any) -> None:
     assert ("not on Sundays" in result.text) is (hook is _refuse)
 
 
-@pytest.mark.parametrize("hook", [_raise, _exit, _never, _refuse])
+@pytest.mark.parametrize("hook", [_raise, _exit, _never, _refuse, _forget])
 def test_an_after_hook_that_fails_withholds_the_result(hook: Any) -> None:
     result = made({"text": "a"}, after_call=[hook], call_limits=CallLimits(hook_s=0.05))
     assert (result.code, ran, result.value) == (Code.RESULT_WITHHELD, ["a"], None)

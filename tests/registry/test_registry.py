@@ -10,6 +10,7 @@ import pytest
 
 from tests.definitions.examples import made, made_elsewhere
 from toolkeep import Code, ToolDefinition, tool
+from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.vocabulary import Category, Tier, ToolState
 from toolkeep.errors import (
@@ -148,6 +149,25 @@ def test_the_same_function_again_keeps_the_first_runner() -> None:
     registry = ToolRegistry()
     first = registry.add(admit(greet.definition, runner=greet))
     assert registry.add(admit(greet.definition, runner=tool(greet.function))) is first
+
+
+def test_another_function_or_dependency_under_the_same_definition_is_refused() -> None:
+    """Otherwise an edited cell of a notebook would silently keep calling the old function."""
+
+    def versions(mark: str) -> FunctionTool[..., str]:
+        @tool
+        def greet(name: str) -> str:
+            """Greet."""
+            return name + mark
+
+        return greet
+
+    registry, first = ToolRegistry(), versions("!")
+    registry.add(admit(first.definition, runner=first))
+    for other in (versions("?"), first.override({len: len})):
+        assert other.definition.hash == first.definition.hash
+        with pytest.raises(DuplicateTool):
+            registry.add(admit(other.definition, runner=other))
 
 
 def test_the_bare_definition_of_a_function_is_the_same_tool() -> None:

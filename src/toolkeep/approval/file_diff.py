@@ -182,7 +182,7 @@ def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines without their ends; a last line without one carries a note, so that it differs from one with."""
+    """The lines without newlines. A last line that has none carries a note, so that it differs."""
     lines = text.split("\n")
     last = lines.pop()
     return [*lines, f"{last}\n{_NO_END}"] if last else lines

@@ -52,7 +52,7 @@ def _sealed_facts(sealed: dict[str, Any]) -> Iterator[str]:
 
 
 def _facts(value: Any, path: str = "") -> Iterator[str]:
-    """One line for each scalar. Items of a list share its path: an inserted one must not change the others."""
+    """One line for each scalar. Items of a list share its path, so that inserting one changes no other."""
     if isinstance(value, dict) and value:
         for key, inside in value.items():
             yield from _facts(inside, f"{path}.{key}" if path else key)

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from toolkeep.cli.approval_prompt import can_ask
 from toolkeep.cli.config_edit import Addition, check_agreed, check_name, propose, write_addition
+from toolkeep.cli.danger_dialogue import ask_dangers, original_of, read_dangers, reading_tools
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.upstream_access import access_for, add_oauth, keep_sign_in, list_server_tools
 from toolkeep.definitions.tool import ToolDefinition
@@ -54,6 +56,9 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option("--client-id", help="OAuth client id, for servers without dynamic registration.")
 @click.option("--client-secret", metavar="VARIABLE", help="Variable that holds the OAuth client secret.")
 @click.option("--issuer", help="Accept only this OAuth authorization server.")
+@click.option(
+    "--danger", "dangers", multiple=True, metavar="TOOL=LEVEL", help="Danger of one of its tools; repeatable."
+)
 @click.option("--refresh", is_flag=True, help="List the tools of an added server again.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
@@ -69,6 +74,7 @@ def command(
     client_id: str | None,
     client_secret: str | None,
     issuer: str | None,
+    dangers: tuple[str, ...],
     *,
     sign_in: bool,
     refresh: bool,
@@ -104,10 +110,17 @@ def command(
     if not usable:
         why = next(iter(map(_problem, offers)), "it lists none")
         raise ImportRefused(f"'{name}'", f"none of its tools can be imported: {why}")
+    reading = reading_tools(listing.tools, usable)
+    if not as_json:
+        _show(offers, reading)
+    found = read_dangers(dangers, usable)
+    if not (refresh or yes or as_json or dangers) and can_ask():
+        found = ask_dangers(usable, reading)
+    entry |= {"danger": found} if found else {}
     addition = _addition(root, name, entry, listing, is_there=refresh)
     is_new = not (refresh and _is_kept(addition))
     if not as_json:
-        _show(offers, addition)
+        say("", *addition.difference)
     if is_new:
         write_addition(addition, is_agreed=yes, as_json=as_json)
     keep_sign_in(root, name, access)
@@ -281,13 +294,11 @@ def _problem(offer: Offer) -> str:
     return f"{problems[0].field} {problems[0].message}" if problems else ""
 
 
-def _show(offers: list[Offer], addition: Addition) -> None:
+def _show(offers: list[Offer], reading: set[str]) -> None:
     for offer in offers:
         if why := _problem(offer):
             say(f"  - {visible(str(offer.name))}: {visible(why)}")
         else:
             held = f" (needs review: {visible(offer.suspicion)})" if offer.suspicion else ""
-            say(f"  + {visible(str(offer.name))}{held}")
-    say("")
-    for line in addition.difference:
-        say(line)
+            reads = " (reads, it says)" if original_of(offer) in reading else ""
+            say(f"  + {visible(str(offer.name))}{reads}{held}")

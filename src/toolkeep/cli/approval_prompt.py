@@ -246,7 +246,7 @@ async def typed(prompt: str) -> str | None:
             line.set_result(data)
 
     with _interrupted_by(loop, lambda: take(b"")):
-        _forget_typed(descriptor)
+        forget_typed()
         click.echo(prompt, nl=False, err=True)
         loop.add_reader(descriptor, lambda: take(_read(descriptor)))
         try:
@@ -266,12 +266,12 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def _forget_typed(descriptor: int) -> None:
-    """Discard pending input: a "y" that was typed ahead must not approve a question that nobody has read."""
+def forget_typed() -> None:
+    """Discard pending input: a "y" that was typed ahead must not answer a question that nobody has read."""
     import termios
 
     with contextlib.suppress(termios.error):
-        termios.tcflush(descriptor, termios.TCIFLUSH)
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,41 @@
+"""A small MCP server in a project, for the tests of `toolkeep add mcp`."""
+
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_SERVER = """
+import json, os, socket, subprocess, sys
+
+{body}
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    results = {{
+        "initialize": {{"protocolVersion": "2025-11-25", "capabilities": {{}}, "serverInfo": {{"name": "s"}}}},
+        "tools/list": {{"tools": json.loads({tools!r})}},
+    }}
+    if asked.get("method") in results:
+        print(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}}), flush=True)
+"""
+
+
+def tool(name: str, **annotations: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": "One.",
+        "inputSchema": {"type": "object"},
+        "annotations": annotations,
+    }
+
+
+def write_server(
+    project: Path, body: str = "", tools: Sequence[dict[str, Any]] = (tool("read_notes", readOnlyHint=True),)
+) -> Path:
+    """A project with server.py, which runs the body and then lists the tools."""
+    project.mkdir(exist_ok=True)
+    text = _SERVER.format(body=textwrap.dedent(body), tools=json.dumps(list(tools)))
+    (project / "server.py").write_text(text)
+    return project
