@@ -91,7 +91,7 @@ Levels
 WITHOUT_CGROUP = RICH.replace("limited by a cgroup", "watched; memory-cgroup would limit it exactly").replace(
     "  ✓ memory-cgroup\n",
     """\
-  ✗ memory-cgroup
+  - memory-cgroup (optional)
       it is not here
       hint: let the keep make cgroups: in its systemd unit (254 or later) Delegate=memory pids and \
 DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder is its user's
