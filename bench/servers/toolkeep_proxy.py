@@ -24,7 +24,7 @@ from toolkeep.sandbox.trusted_paths import THIS_PROCESS
 def offered(upstream: Sequence[str]) -> list[Offer]:
     """The tools of the server, confined as always, and called safe so that nobody is asked."""
     entry = {"url": upstream[0]} if upstream[0].startswith("http") else {"command": list(upstream)}
-    listing = asyncio.run(inspect_mcp_server(entry, "/", lambda name: name, THIS_PROCESS))
+    listing = asyncio.run(inspect_mcp_server(entry, "/", lambda name: name, THIS_PROCESS)).listing
     name = f"up_{hashlib.sha256(' '.join(upstream).encode()).hexdigest()[:8]}"  # what was pinned is another's
     wishes = ImportOptions(name=name, capabilities=capabilities_of(entry), target=target_of(entry, "/x"))
     return [

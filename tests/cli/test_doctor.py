@@ -81,11 +81,11 @@ Levels
   ✓ none
   ✓ standard
   ✗ strict
-      no fs-read without landlock
-      no fs-write without landlock
+      fs-read needs landlock
+      fs-write needs landlock
   ✗ restricted
-      no fs-read without landlock
-      no fs-write without landlock
+      fs-read needs landlock
+      fs-write needs landlock
 """
 
 WITHOUT_CGROUP = RICH.replace("limited by a cgroup", "watched; memory-cgroup would limit it exactly").replace(
@@ -169,18 +169,18 @@ Levels
   ✗ strict
       no disk-bound without mount-namespace
       no env-clean without pid-namespace
-      no fs-metadata without mount-namespace
-      no fs-read without mount-namespace
-      no fs-write without mount-namespace
+      fs-metadata needs mount-namespace
+      fs-read needs mount-namespace
+      fs-write needs mount-namespace
       no ipc-closed without network-namespace, ipc-namespace
       no net-closed without network-namespace
       no tree-kill without user-namespace, pid-namespace
   ✗ restricted
       no disk-bound without mount-namespace
       no env-clean without pid-namespace
-      no fs-metadata without mount-namespace
-      no fs-read without mount-namespace
-      no fs-write without mount-namespace
+      fs-metadata needs mount-namespace
+      fs-read needs mount-namespace
+      fs-write needs mount-namespace
       no ipc-closed without network-namespace, ipc-namespace
       no net-closed without network-namespace
       no tree-kill without user-namespace, pid-namespace
@@ -336,8 +336,8 @@ Escape attempts
       files_write: all 3 contained
       processes: {processes} not run, of {processes}
         ✗ sleep_past_the_deadline and {more} more could not be run: the host failed
-      results: {results} contained, 1 got out, of {all_results}
-        ✗ say_garbage got out: the call ended as ok
+      results: {results} contained, 1 escaped, of {all_results}
+        ✗ say_garbage escaped: the call ended as ok
   ✗ strict: not available here, so not attacked
   ✗ restricted: not available here, so not attacked
 
@@ -393,7 +393,7 @@ def test_an_attack_names_what_got_out_what_did_not_run_and_what_was_not_shown(
         more=counted["processes"] - 1,
         results=counted["results"] - 2,
         all_results=counted["results"],
-    ).replace(" contained, 1 got out,", " contained, 1 got out, 1 not shown,")
+    ).replace(" contained, 1 escaped,", " contained, 1 escaped, 1 not shown,")
     assert (result.exit_code, result.stdout, result.stderr) == (1, WITHOUT_LANDLOCK + shown, "")
 
 

@@ -14,6 +14,7 @@ from tests.config.projects import accept
 from tests.mcp_client.servers import add, call_all, listing, opened
 from tests.sandbox.workers import descendants
 from toolkeep import Code
+from toolkeep.calls import Denied
 from toolkeep.cli.main import cli
 from toolkeep.config.upstream_rules import wrong_with_upstream
 from toolkeep.mcp_client.elicitation import ElicitationRequest
@@ -156,6 +157,28 @@ def test_what_a_server_was_granted_an_agent_must_hold(tmp_path: Path) -> None:
     assert refused.code is Code.NOT_PERMITTED
     (allowed,) = call_all(tmp_path, [("echo", {"text": "a"})], f"fs.read:{tmp_path / 'docs'}")
     assert allowed.ok, allowed.text
+
+
+def test_data_that_the_command_names_is_written_and_a_denied_file_is_named_to_the_operator(
+    tmp_path: Path,
+) -> None:
+    shop, code, denied = tmp_path / "shop.db", tmp_path / "tool.py", tmp_path.parent / f"{tmp_path.name}.txt"
+    shop.write_bytes(b"SQLite format 3\0")
+    code.write_text("")
+    denied.write_text("")
+    grant = f"fs.write:{tmp_path}"
+    add(tmp_path, "up", "--capability", grant, *server("touches")[1:], "--db", str(shop), str(code))
+    written, kept, hidden = call_all(
+        tmp_path, [("echo", {"text": str(path)}) for path in (shop, code, denied)], grant
+    )
+    assert (written.value, shop.read_bytes()[-1:]) == ("written", b"!")
+    # What a person accepted is the code, which is the same.
+    assert call_all(tmp_path, [("echo", {"text": str(shop)})], grant)[0].value == "written"
+    assert "Read-only file system" in kept.text
+    assert hidden.error is not None
+    found = hidden.error.diagnosis
+    assert found is not None
+    assert (found.denied, found.subject) == (Denied.FILE, str(denied))
 
 
 def test_a_client_s_configuration_names_a_server_and_its_secrets_are_not_written(

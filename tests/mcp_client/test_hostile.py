@@ -35,7 +35,7 @@ async def talk_with(mode: str, findings: Findings) -> AsyncIterator[McpSession]:
     pool = Pool()
     staying = ProcessSpec.read([interpreter(), "-I", "-S", SCRIPT, mode])
     program = staying.program("/", lambda name: name)
-    place = confinement_for_grants((), interpreter(), (SCRIPT,), THIS_PROCESS, "/")
+    place = confinement_for_grants((), interpreter(), staying, THIS_PROCESS, "/")
     try:
         talk = await start_stdio(pool, worker_recipe(place, findings), program, place.hosts)
         try:
@@ -121,7 +121,7 @@ def test_a_wrong_answer_is_only_that(mode: str, reason: str, findings: Findings)
         ("circle", "its list of tools leads in a circle"),
         ("pages", "its list of tools has more than 2000 entries or 200 pages"),
         ("no list", "its list of tools is not a list of objects"),
-        ("silent", "it did not say what it has in 1 s"),
+        ("silent", "it did not answer initialize in 1 s"),
     ],
 )
 def test_a_server_that_cannot_be_begun_with_is_ended(

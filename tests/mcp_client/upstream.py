@@ -2,9 +2,11 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
@@ -191,6 +193,17 @@ def tell(request: dict[str, Any], words: str) -> None:
     answer(request, {**text(f"my token is {os.environ['TOKEN']}"), "isError": words == "fail"})
 
 
+def touch(request: dict[str, Any], words: str) -> None:
+    """Append to the file that the call names, and say in words of its own why that fails."""
+    try:
+        with Path(words).open("ab") as file:
+            file.write(b"!")
+    except OSError as error:
+        answer(request, {**text(str(error)), "isError": True})
+    else:
+        answer(request, text("written"))
+
+
 WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
     "flood": flood,
     "endless": endless,
@@ -209,6 +222,7 @@ WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
     "progress": report,
     "brackets": nest,
     "tells": tell,
+    "touches": touch,
     "another": lambda request, _: say({"id": request["id"] + 100, "result": text("not yours")}),
     "dies": lambda *_: sys.exit(7),
     "junk": lambda *_: write("Content-Length: 12\n"),
@@ -225,6 +239,13 @@ def call(request: dict[str, Any]) -> None:
     words = request["params"]["arguments"].get("text", "")
     WAYS.get(MODE, echo)(request, words)
 
+
+if MODE == "banner":
+    write('[info] Serving at stdio\n\n{"level": 30}\n')
+elif MODE == "needs":
+    Path(*sys.argv[2:]).read_bytes()
+elif MODE == "spawns":
+    subprocess.run([sys.argv[2]], check=True)
 
 for line in sys.stdin:
     asked = json.loads(line)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolkeep import Keep, tool
+from toolkeep import Keep, ToolDefinition, tool
 from toolkeep.calls import RegisteredTool, ToolResult
 from toolkeep.mcp_server.tools_list import ToolList, tool_data
 from toolkeep.providers.mcp import annotations, result_data
@@ -212,3 +212,17 @@ async def _long(keep: Keep) -> ToolResult:
 
     keep.register(long)
     return await keep.call("long", {}, max_output_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("parts", "word"),
+    [({}, "additionalProperties"), ({"anyOf": [{"required": ["a"]}]}, "unevaluatedProperties")],
+    ids=["plain", "composed"],
+)
+def test_a_listed_tool_says_that_its_objects_are_closed(keep: Keep, parts: dict[str, Any], word: str) -> None:
+    inner = {"type": "object", "properties": {"b": {"type": "string"}}}
+    parameters = {"type": "object", "properties": {"a": inner}, **parts}
+    keep.register(ToolDefinition.from_dict({"name": "t", "description": "d", "parameters": parameters}))
+    listed = tool_data(keep.get("t"), is_modern=True)["inputSchema"]
+    assert listed[word] is False
+    assert listed["properties"]["a"]["additionalProperties"] is False

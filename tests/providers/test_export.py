@@ -34,68 +34,40 @@ SCHEMA: dict[str, Any] = {
     "properties": {"path": {"type": "string", "description": "Where."}},
     "required": ["path"],
 }
+CLOSED: dict[str, Any] = {**SCHEMA, "additionalProperties": False}
+SAID = "Does read.\n\nRead first."
+SAID_CLOSED = f"{SAID}\n\nIt takes no other parameters."
 
 
 @pytest.mark.spec("PRV-1")
 @pytest.mark.parametrize(
     ("provider", "shape"),
     [
-        ("anthropic", {"name": "read", "description": "Does read.\n\nRead first.", "input_schema": SCHEMA}),
+        ("anthropic", {"name": "read", "description": SAID, "input_schema": CLOSED}),
         (
             "openai",
-            {
-                "type": "function",
-                "function": {
-                    "name": "read",
-                    "description": "Does read.\n\nRead first.",
-                    "parameters": SCHEMA,
-                },
-            },
+            {"type": "function", "function": {"name": "read", "description": SAID, "parameters": CLOSED}},
         ),
         (
             "openai-responses",
-            {
-                "type": "function",
-                "name": "read",
-                "description": "Does read.\n\nRead first.",
-                "parameters": SCHEMA,
-                "strict": False,
-            },
+            {"type": "function", "name": "read", "description": SAID, "parameters": CLOSED, "strict": False},
         ),
         (
             "gemini",
-            {
-                "functionDeclarations": [
-                    {
-                        "name": "read",
-                        "description": "Does read.\n\nRead first.",
-                        "parametersJsonSchema": SCHEMA,
-                    }
-                ]
-            },
+            {"functionDeclarations": [{"name": "read", "description": SAID, "parametersJsonSchema": CLOSED}]},
         ),
         (
             "bedrock",
-            {
-                "toolSpec": {
-                    "name": "read",
-                    "description": "Does read.\n\nRead first.",
-                    "inputSchema": {"json": SCHEMA},
-                }
-            },
+            {"toolSpec": {"name": "read", "description": SAID_CLOSED, "inputSchema": {"json": SCHEMA}}},
         ),
         (
             "ollama",
             {
                 "type": "function",
-                "function": {
-                    "name": "read",
-                    "description": "Does read.\n\nRead first.",
-                    "parameters": SCHEMA,
-                },
+                "function": {"name": "read", "description": SAID_CLOSED, "parameters": SCHEMA},
             },
         ),
-        ("json-schema", {"title": "read", "description": "Does read.\n\nRead first.", **SCHEMA}),
+        ("json-schema", {"title": "read", "description": SAID, **CLOSED}),
     ],
 )
 def test_the_shape_of_a_tool_with_its_usage_after_the_description(
@@ -104,7 +76,9 @@ def test_the_shape_of_a_tool_with_its_usage_after_the_description(
     keep = keeping(made("read", SCHEMA, usage_metadata="Read first."))
     exported = keep.tools_for(provider)
     assert list(exported) == [shape]
-    assert (exported.losses, exported.omitted, exported.aliases) == ((), (), {"read": "read"})
+    moved = ["additionalProperties"] if provider in ("bedrock", "ollama") else []
+    assert [loss.keyword for loss in exported.losses if loss.became == "moved"] == moved
+    assert (len(exported.losses), exported.omitted, exported.aliases) == (len(moved), (), {"read": "read"})
 
 
 @pytest.mark.spec("PRV-1")
@@ -133,7 +107,7 @@ def test_an_export_may_be_changed_without_changing_the_next() -> None:
     first = keep.tools_for("anthropic")
     first[0]["input_schema"]["properties"]["path"]["type"] = "integer"
     first[0]["cache_control"] = {"type": "ephemeral"}
-    assert keep.tools_for("anthropic")[0]["input_schema"] == SCHEMA
+    assert keep.tools_for("anthropic")[0]["input_schema"] == CLOSED
 
 
 @pytest.mark.spec("PRV-1", "REG-1")

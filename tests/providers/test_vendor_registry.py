@@ -21,7 +21,7 @@ def report(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     ("provider", "refused", "strict"),
     [
         ("anthropic", 0, 0),
-        ("anthropic strict", 0, 2155),
+        ("anthropic strict", 0, 2158),
         ("openai", 0, 0),
         ("openai strict", 0, 2243),
         ("openai-responses", 0, 0),

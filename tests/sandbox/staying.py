@@ -20,6 +20,10 @@ def do(what: str) -> None:
         sys.stderr.write(rest)
         sys.stderr.flush()
         say("complained")
+    elif word == "die":
+        say("dying")
+        sys.stdin.readline()
+        sys.exit(rest)
     elif word == "flood":
         sys.stdout.write("x" * int(rest))
         sys.stdout.flush()

@@ -101,7 +101,7 @@ def test_a_poorer_machine_is_told_apart(
 @pytest.mark.parametrize(
     ("poorer", "level", "named"),
     [
-        ("landlock", "strict", "no fs-read, fs-write without landlock (Landlock 3 is needed, this kernel has none)"),
+        ("landlock", "strict", "missing landlock (Landlock 3 is needed, this kernel has none), needed for fs-read, fs-write"),
         ("user-namespaces", "standard", "user-namespace ([Errno 28] unshare(0x10000000): No space left on device)"),
         ("seccomp", "restricted", "seccomp ([Errno 22] prctl(PR_SET_SECCOMP): Invalid argument)"),
     ],
@@ -173,7 +173,7 @@ def test_a_level_that_misses_a_promise_is_refused_by_name() -> None:
     with pytest.raises(SandboxUnavailable) as refused:
         findings.require(Isolation.STRICT)
     assert refused.value.code is Code.ISOLATION_UNAVAILABLE
-    assert refused.value.missing == ("no fs-read, fs-write without landlock (absent)",)
+    assert refused.value.missing == ("missing landlock (absent), needed for fs-read, fs-write",)
     assert refused.value.hint == REMEDIES[Mechanism.LANDLOCK]
     assert set(findings.missing(Isolation.STRICT)) == {Guarantee.FS_READ, Guarantee.FS_WRITE}
 

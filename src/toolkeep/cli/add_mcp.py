@@ -52,6 +52,12 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     type=click.Choice([*HANDSHAKE_VERSIONS, *MODERN_VERSIONS]),
     help="The MCP version that it speaks.",
 )
+@click.option(
+    "--start-timeout",
+    type=click.FloatRange(1, 600),
+    metavar="SECONDS",
+    help="How long it may take to start and list its tools.  [default: 30]",
+)
 @click.option("--sign-in", is_flag=True, help="Sign in with OAuth; the address to open is printed.")
 @click.option("--client-id", help="OAuth client id, for servers without dynamic registration.")
 @click.option("--client-secret", metavar="VARIABLE", help="Variable that holds the OAuth client secret.")
@@ -71,6 +77,7 @@ def command(
     variables: tuple[str, ...],
     headers: tuple[str, ...],
     protocol: str | None,
+    start_timeout: float | None,
     client_id: str | None,
     client_secret: str | None,
     issuer: str | None,
@@ -97,6 +104,7 @@ def command(
     else:
         entry, given = _described(root, name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
+        entry |= {"start_timeout_s": start_timeout} if start_timeout else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)

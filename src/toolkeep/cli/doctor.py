@@ -85,7 +85,7 @@ def command(*, is_attack: bool, profile: str | None, as_json: bool) -> None:
     is available.
 
     With --attack, hostile tools then try to get out of every level, in namespaces that are thrown away, after
-    secrets that are made for them. Exit status 0 if nothing got out that a level promises to keep in.
+    secrets that are made for them. Exit status 0 if no attempt escaped that a level promises to contain.
     """
     if profile is not None:
         _print_profile(profile)

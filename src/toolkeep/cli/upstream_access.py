@@ -135,4 +135,12 @@ def list_server_tools(
     # A sign-in prints the address to open, and the person knows what is waited for.
     is_silent = not isinstance(access, InteractiveSignIn)
     with progress("Listing the tools of the server") if is_silent else contextlib.nullcontext():
-        return asyncio.run(listing)
+        found = asyncio.run(listing)
+    if found.banner:
+        say("! it wrote text to its standard output before its first message, which was skipped:", err=True)
+        for line in found.banner:
+            say(f"  | {line}", err=True)
+    for one in found.denials:
+        ask = f"; --capability {one.capability} would allow it" if one.capability else ""
+        say(f"! it was denied the {one.kind} {visible(one.subject)}{visible(ask)}", err=True)
+    return found.listing

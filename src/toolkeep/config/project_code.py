@@ -213,17 +213,25 @@ def named_files(run: Any, root: Path) -> tuple[Path, ...]:
     if kind not in ("command", "process"):
         return ()
     fields = target if isinstance(target, Mapping) else {"argv": target}
-    return tuple(dict.fromkeys(_of_words(fields.get("argv"), fields.get("code"), root)))
+    is_served = kind == "process"
+    return tuple(dict.fromkeys(_of_words(fields.get("argv"), fields.get("code"), root, is_served=is_served)))
 
 
-def _of_words(argv: Any, code: Any, root: Path) -> Iterator[Path]:
-    """The program, if it is a path in the project, and every word that is a file there."""
+def _of_words(argv: Any, code: Any, root: Path, *, is_served: bool) -> Iterator[Path]:
+    """The program, if it is a path in the project, and every word that is a file there.
+
+    Not the data of a persistent program, which changes with every call that writes it.
+    """
+    from toolkeep.execution.program_lookup import is_data  # Most configurations name no program.
+
     words = [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
     listed = [word for word in code if isinstance(word, str)] if isinstance(code, list) else []
     for index, word in enumerate((*words, *listed)):
         path = _below(root, word)
         is_program = index == 0 and "/" in word and path.is_relative_to(root)
         if is_program or (path.is_relative_to(root) and _is_file(path)):
+            if is_served and 0 < index < len(words) and is_data(str(path), index):
+                continue
             yield path
             yield from _environment_of(path, root)
             if path.suffix == ".py":

@@ -99,6 +99,12 @@ _UPSTREAM: Schema = {
         "code": {**_NAMES, "description": "Folders and files that the program is made of."},
         "idle_s": {"type": "number", "description": "Seconds without a call after which it ends."},
         "between_calls": _BETWEEN_CALLS,
+        "start_timeout_s": {
+            "type": "number",
+            "minimum": 1,
+            "maximum": 600,
+            "description": "Seconds that an MCP server may take to start and list its tools, by default 30.",
+        },
         "protocol": {
             "enum": [*HANDSHAKE_VERSIONS, *MODERN_VERSIONS],
             "description": "MCP version of the server; negotiated by default.",

@@ -19,6 +19,7 @@ _OF_MCP = frozenset(
         "code",
         "idle_s",
         "between_calls",
+        "start_timeout_s",
         "headers",
         "capabilities",
         "tools",

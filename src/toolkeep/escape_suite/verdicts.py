@@ -21,7 +21,7 @@ class Outcome(StrEnum):
     """Result of one attempt at one level."""
 
     CONTAINED = "contained"
-    GOT_OUT = "got out"
+    GOT_OUT = "escaped"
     NOT_SHOWN = "not shown"
     """Nothing escaped, but nothing did without the sandbox either: this machine lacks what it attacks."""
     NOT_RUN = "not run"

@@ -10,7 +10,8 @@ import os
 import re
 import shutil
 import signal
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,6 +22,9 @@ from toolkeep.sandbox.isolation_levels import Isolation
 from toolkeep.sandbox.plan import ResourceLimits
 from toolkeep.sandbox.tool_exception import ToolException
 from toolkeep.sandbox.trusted_paths import search_path
+
+if TYPE_CHECKING:
+    from toolkeep.network.egress_proxy import Contact
 
 _DENIALS: Final = {
     "permission denied": errno.EACCES,
@@ -40,9 +44,12 @@ _PHRASE: Final = "|".join((*_DENIALS, *_LIMITS))
 _FAILED: Final = re.compile(
     rf"(?:(?<![^\s:'])(?P<before>[^\s:']{{1,255}})'?: )?"  # cat: /srv/a: Permission denied
     rf"(?P<phrase>{_PHRASE})"
-    rf"(?:[:,] [a-z ]{{0,20}}'(?P<after>[^'\n]{{1,255}})')?",  # Permission denied: '/srv/a'
+    rf"(?:[:,] (?P<act>[a-z ]{{0,20}})'(?P<after>[^'\n]{{1,255}})')?"  # Permission denied: '/srv/a'
+    r"|\bspawn (?P<spawned>[^\s:']{1,255}) (?P<code>EACCES|EPERM)\b",  # node: spawn /srv/a EACCES
     re.IGNORECASE,
 )
+_WRITES: Final = ("mkdir", "rename", "unlink", "rmdir", "copyfile", "symlink", "truncate", "utime", "chmod")
+"""What node calls operations that change files."""
 _OTHERS: Final = (
     (re.compile(r"\bMemoryError\b|\bout of memory\b", re.IGNORECASE), "memory"),
     (re.compile(r"can't start new thread|\bfork: ", re.IGNORECASE), "thread"),
@@ -60,6 +67,40 @@ _SIGNALS: Final[dict[int, ToolException]] = {
     signal.SIGXCPU: ToolException(during="processor"),
     signal.SIGXFSZ: ToolException(during="file", errno=errno.EFBIG),
 }
+
+
+class Denial(NamedTuple):
+    """One thing that a program was denied, and the capability that would allow it."""
+
+    kind: Denied
+    subject: str
+    """Path, program or host."""
+    capability: str
+    """Empty where no grant allows it."""
+
+
+def denials(words: str, contacts: "Iterable[Contact]" = ()) -> tuple[Denial, ...]:
+    """Everything that a program was denied: by its words, and by the contacts of its egress proxy."""
+    found = [
+        Denial(Denied.HOST, f"{one.host}:{one.port}", "" if one.remedy else _net(one))
+        for one in contacts
+        if one.is_denied and one.host
+    ]
+    for failed in _denials(words):
+        if failed.during == "process":
+            program = shutil.which(failed.subject, path=search_path()) or failed.subject
+            found.append(Denial(Denied.PROGRAM, program, f"process.spawn:{program}"))
+        else:
+            kind = "fs.write" if failed.is_write else "fs.read"
+            found.append(Denial(Denied.FILE, failed.subject, f"{kind}:{failed.subject}"))
+    if (other := _other(words)) is not None and other.during == "network" and other.subject:
+        found.append(Denial(Denied.HOST, other.subject, f"net.write:{other.subject}"))
+    return tuple(dict.fromkeys(found))
+
+
+def _net(contact: "Contact") -> str:
+    port = "" if contact.port in (80, 443) else f":{contact.port}"
+    return f"{'net.read' if contact.method in ('GET', 'HEAD') else 'net.write'}:{contact.host}{port}"
 
 
 def program_diagnosis(
@@ -86,17 +127,40 @@ def _signaled(words: str) -> ToolException | None:
     return _SIGNALS.get(int(match[1])) if match else None
 
 
+class _Failed(NamedTuple):
+    """A system call that failed, by the words of a program."""
+
+    during: str
+    number: int
+    subject: str
+    is_write: bool = False
+
+
 def _denial(words: str) -> ToolException | None:
     """The last failed system call that the words name."""
     for match in reversed(list(_FAILED.finditer(words))):
-        phrase, subject = match["phrase"].lower(), match["after"] or match["before"] or ""
-        if phrase in _LIMITS:
+        if (phrase := (match["phrase"] or "").lower()) in _LIMITS:
             return ToolException(during="file", errno=_LIMITS[phrase])
-        number = _DENIALS[phrase]
-        if number != errno.ENOENT and shutil.which(subject, path=search_path()):
-            return ToolException(during="process", errno=number, subject=subject)
-        if os.path.isabs(subject) and (number != errno.ENOENT or os.path.lexists(subject)):
-            return ToolException(during="file", errno=number, subject=subject)
+        if (failed := _failed(match)) is not None:
+            return ToolException(during=failed.during, errno=failed.number, subject=failed.subject)
+    return None
+
+
+def _denials(words: str) -> Iterator[_Failed]:
+    """All denied files and programs that the words name."""
+    return filter(None, map(_failed, _FAILED.finditer(words)))
+
+
+def _failed(match: re.Match[str]) -> _Failed | None:
+    subject = match["after"] or match["before"] or match["spawned"] or ""
+    number = getattr(errno, (match["code"] or "").upper(), 0) or _DENIALS.get((match["phrase"] or "").lower())
+    if number is None:
+        return None
+    if number != errno.ENOENT and shutil.which(subject, path=search_path()):
+        return _Failed("process", number, subject)
+    if os.path.isabs(subject) and (number != errno.ENOENT or os.path.lexists(subject)):
+        is_write = number == errno.EROFS or (match["act"] or "").strip().lower() in _WRITES
+        return _Failed("file", number, subject, is_write)
     return None
 
 

@@ -1,12 +1,24 @@
-"""Finds the program that a configuration names, and the folders that it needs beside itself."""
+"""Finds the program that a configuration names, the folders that it needs beside itself, and its data."""
 
 import functools
 import os
 import shutil
 from collections.abc import Iterator
+from typing import Final
 
 from toolkeep.sandbox.trusted_paths import search_path
 from toolkeep.text.display import visible
+
+_SQLITE: Final = b"SQLite format 3\0"
+_HEADER_BYTES: Final = len(_SQLITE)
+"""Bytes of a file that tell a database; the name of DuckDB's stands in them too."""
+_DUCKDB: Final = b"DUCK"
+"""After a checksum of eight bytes."""
+_CODE_SUFFIXES: Final = frozenset((".py", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".sh"))
+"""A database that an interpreter takes for a script is none: Python runs a zip archive with any beginning."""
+_DATABASES: Final = frozenset((".db", ".db3", ".sqlite", ".sqlite3", ".duckdb"))
+"""Of empty files: databases that hold nothing yet."""
+_TABLES: Final = frozenset((".csv", ".tsv", ".jsonl", ".ndjson", ".log"))
 
 
 def find_program(word: str, base: str) -> str:
@@ -63,3 +75,27 @@ def _interpreter_of(environment: str) -> Iterator[str]:
     is_program = os.path.isfile(real) and os.access(real, os.X_OK)
     if is_program and not real.startswith("/usr/") and os.path.isdir(f"{installation}/lib"):
         yield installation
+
+
+def is_data(path: str, position: int) -> bool:
+    """Whether an argument names a database, a log or a table: what a program writes, and nothing runs.
+
+    In doubt a file is code: a program that writes its own code would be another one at its next start, for
+    whichever agent starts it, without a person who accepted it. Settings count as code, since many name
+    programs; so do pickles and other binary files, which some programs run.
+    """
+    real = os.path.realpath(path)
+    suffixes = {os.path.splitext(name)[1].lower() for name in (path, real)}
+    if os.access(real, os.X_OK) or suffixes & _CODE_SUFFIXES:
+        return False
+    try:
+        with open(real, "rb") as file:
+            beginning = file.read(_HEADER_BYTES)
+    except OSError:
+        return False
+    if beginning.startswith(_SQLITE) or beginning[8:12] == _DUCKDB:
+        return True
+    # `python x`: what stands right behind an interpreter is run, whatever its name.
+    if position == 1 or beginning.startswith(b"#!"):
+        return False
+    return bool(suffixes & (_TABLES if beginning else _DATABASES))

@@ -136,7 +136,7 @@ def _written(kind: str, runner: Any, base: str) -> Iterator[str]:
         words = runner.target
     elif kind in ("process", "mcp"):
         spec, base = _process_spec(kind, runner, base)
-        words = spec.argv if spec else ()
+        yield from spec.code_words(base) if spec else ()
         yield from (os.path.join(base, absolute(name, base)) for name in (spec.code if spec else ()))
     elif kind == "wasm":
         yield _module(runner, base)

@@ -63,6 +63,8 @@ class McpClient:
         self._protocol = protocol
         self._schemas: dict[str, Any] = {}
         """Input schemas by tool name, for arguments mirrored into headers."""
+        self.asked = ""
+        """Method of the last request, to say what a server did not answer."""
         self.server: dict[str, str] = {}
         """`serverInfo`: name and version, sanitized. Unauthenticated, so nothing is decided by it."""
 
@@ -70,6 +72,11 @@ class McpClient:
     def is_alive(self) -> bool:
         """Whether the connection is usable."""
         return self._transport.is_alive
+
+    @property
+    def last_words(self) -> str:
+        """The end of its process's stderr; empty over HTTP."""
+        return str(getattr(self._transport, "last_words", ""))
 
     def set_active(self, *, is_active: bool) -> None:
         """Tell the transport whether a call is active."""
@@ -107,6 +114,7 @@ class McpClient:
             "capabilities": self._capabilities,
             "clientInfo": _client_info(),
         }
+        self.asked = "initialize"
         try:
             result = await self._transport.request("initialize", wanted)
         except UpstreamError as error:
@@ -194,6 +202,7 @@ class McpClient:
         self, method: str, params: dict[str, Any], on_progress: Progress | None = None
     ) -> dict[str, Any]:
         """Send a request, with per-request metadata if the protocol version has no handshake."""
+        self.asked = method
         headers: dict[str, str] = {}
         if self._version in MODERN_VERSIONS:
             meta = {

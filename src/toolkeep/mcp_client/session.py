@@ -35,6 +35,8 @@ class McpSession:
         """The egress proxy port of its process."""
         self.tools = [described(tool) for tool in tools]
         self.pins = _pins(self.tools)
+        self.banner: tuple[str, ...] = ()
+        """Lines that its process wrote before its first message."""
         self._has_changed = False
         self._looking = asyncio.Lock()
 
@@ -53,6 +55,11 @@ class McpSession:
     def is_alive(self) -> bool:
         """Whether the session is usable."""
         return self.client.is_alive
+
+    @property
+    def last_words(self) -> str:
+        """The end of its process's stderr; empty over HTTP."""
+        return self.client.last_words
 
     def set_active(self, *, is_active: bool) -> None:
         """Tell the transport whether a call is active."""
@@ -88,6 +95,8 @@ async def start_stdio(
     questions: "Elicitations | None" = None,
     secrets: tuple[str, ...] = (),
     on_contact: "OnContact | None" = None,
+    *,
+    begin_s: float | None = None,
 ) -> McpSession:
     """Start a server process and initialize a session over stdio; without a recipe it is unconfined.
 
@@ -99,7 +108,14 @@ async def start_stdio(
         process = await start_program(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
     except ProcessExited as over:
         raise exit_failure(over) from over
-    return await connect(StdioTransport(process, questions, secrets), egress, protocol, questions=questions)
+    transport = StdioTransport(process, questions, secrets)
+    try:
+        session = await connect(transport, egress, protocol, begin_s, questions)
+    except UpstreamFailed as failed:
+        failed.last_words = failed.last_words or transport.last_words
+        raise
+    session.banner = tuple(transport.banner)
+    return session
 
 
 async def start_http(
@@ -134,7 +150,7 @@ async def connect(
             return McpSession(client, await client.list_tools(), egress)
     except TimeoutError:
         await client.close()
-        raise UpstreamFailed(f"it did not say what it has in {begin_s:.0f} s") from None
+        raise UpstreamFailed(f"it did not answer {client.asked} in {begin_s:g} s", is_slow=True) from None
     # Also on cancellation: a started process must not outlive the call that wanted it.
     except BaseException:
         await client.close()

@@ -3,23 +3,34 @@
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from toolkeep.execution.redact import redacted
 from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.mcp_client.transport import InboundMessages, Progress, UpstreamFailed, answered, read
 from toolkeep.mcp_protocol.jsonrpc import Message, notification, request
 from toolkeep.sandbox.frames import in_thread_if_large
 from toolkeep.sandbox.persistent_process import ExitReason, LineProcess, ProcessExited
+from toolkeep.text.display import excerpt
 
 if TYPE_CHECKING:
     from toolkeep.mcp_client.elicitation import Elicitations
 
+log = logging.getLogger("toolkeep.execution")
+
 LINE_BYTES: Final = OUTPUT_CAP_BYTES
 _UNREAD_BYTES: Final = 8 << 20
 """Maximum number of bytes that a server may leave unread."""
+_BANNER_BYTES: Final = 64 * 1024
+"""Bytes that a server may write to its standard output before its first message: a banner, or log lines."""
+_BANNER_LINES: Final = 3
+"""Lines of it that are kept to be shown."""
+_SHOWN_CHARS: Final = 200
+"""Characters of a line of it."""
 _CANCELLED: Final = 1_000
 """Cancelled request ids that are remembered, because a late response to one is legitimate."""
 
@@ -42,6 +53,8 @@ class StdioTransport:
         """Cancelled requests that may still be answered."""
         self._inbound = InboundMessages(questions, self._send)
         self._failure: UpstreamFailed | None = None
+        self.banner: list[str] = []
+        """First lines of what it wrote before its first message, which was skipped."""
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
     @property
@@ -144,15 +157,33 @@ class StdioTransport:
 
     async def _read(self) -> None:
         try:
+            line = await self._first_message()
             while True:
-                line = await self._process.line()
                 # Large messages are parsed in a thread: parsing would block the event loop for all calls.
                 self._dispatch(await in_thread_if_large(len(line), partial(read, line, self._secrets)))
+                line = await self._process.line()
         except ProcessExited as over:
             self._fail(exit_failure(over))
         except UpstreamFailed as failed:
             self._fail(failed)
         await self._process.close()
+
+    async def _first_message(self) -> bytes:
+        """The first line that may be a message; programs print banners, which no client can rule out.
+
+        Only before the first message: later, a line that is none may be half of one that was lost.
+        """
+        skipped = 0
+        while b'"jsonrpc"' not in (line := await self._process.line()):
+            skipped += len(line) + 1
+            if skipped > _BANNER_BYTES:
+                raise UpstreamFailed(f"it wrote {_BANNER_BYTES} bytes that are no message")
+            if line.strip() and len(self.banner) < _BANNER_LINES:
+                text: str = redacted(line.decode("utf-8", "replace"), self._secrets, shortest=1)
+                self.banner.append(excerpt(text, _SHOWN_CHARS))
+        if skipped:
+            log.warning("a server wrote text before its first message", extra={"text": self.banner})
+        return line
 
     def _dispatch(self, message: Message) -> None:
         if message.method:

@@ -41,7 +41,7 @@ Say = Callable[[bytes], Awaitable[None]]
 class UpstreamFailed(Exception):
     """The upstream gave no usable response; `reason` is our text, safe to show to a model."""
 
-    def __init__(self, reason: str, *, is_over: bool = True) -> None:
+    def __init__(self, reason: str, *, is_over: bool = True, is_slow: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.last_words = ""
@@ -50,6 +50,8 @@ class UpstreamFailed(Exception):
         """How its process exited, if it did."""
         self.is_over = is_over
         """Whether the session is dead; the next call reconnects."""
+        self.is_slow = is_slow
+        """Whether it took longer to start than it may."""
 
 
 class UpstreamError(UpstreamFailed):

@@ -87,7 +87,7 @@ def capabilities_of(data: Mapping[str, Any]) -> tuple[Capability, ...]:
 def target_of(data: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Connection settings of a server."""
     program = ("command", "environment", "code", "idle_s", "between_calls")
-    keys = (*program, "url", "headers", "protocol", "oauth")
+    keys = (*program, "url", "headers", "protocol", "oauth", "start_timeout_s")
     base = str(Path(folder).parent)  # the folder of the project, or the home of the user
     return {**{key: data[key] for key in keys if key in data}, "base": base}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from toolkeep.calls import Diagnosis, RecordedCall, RegisteredTool
-from toolkeep.definitions.tool_context import ToolContext
+from toolkeep.definitions.tool_context import ToolContext, ToolFailed
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Event
 from toolkeep.execution.contact_events import ContactEvents
@@ -25,7 +25,7 @@ from toolkeep.execution.persistent.persistent_runner import denied_by_words, exc
 from toolkeep.execution.persistent.pool import ProcessPool, ProcessStatus, User
 from toolkeep.execution.persistent.spec import IdlePolicy, ProcessSpec
 from toolkeep.execution.redact import redacted
-from toolkeep.execution.runner import RunRefused, Timed
+from toolkeep.execution.runner import ProgramFailed, RunRefused, Timed
 from toolkeep.limits import DEFAULT_PROCESS_IDLE_SECONDS
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
@@ -130,6 +130,11 @@ class McpRunner:
             raise _not_run(call, Code.NOT_RUNNABLE, str(error)) from error
         try:
             return value_of(said, wants_structure=call.tool.definition.output_schema is not None)
+        except ToolFailed as error:
+            if "url" in call.tool.runner.target:
+                raise
+            # The model reads the server's words; that a missing file is a denied one is for the operator.
+            raise ProgramFailed(str(error), denied_by_words(call, str(error))) from error
         except UpstreamFailed as failed:
             reason = f"Tool '{call.tool.name}' gave no result: its server failed: {failed.reason}"
             raise RunRefused(Code.OUTPUT_INVALID, reason) from failed
@@ -138,7 +143,7 @@ class McpRunner:
         from toolkeep.mcp_client.elicitation_audit import ActiveCall
 
         target = call.tool.runner.target
-        key, start, described = await self._wanted(call, known)
+        key, start, described = await self._wanted(call, known, slot)
         idle_s = float(target.get("idle_s", DEFAULT_PROCESS_IDLE_SECONDS))
         user = User(call.tool.name, call.request.agent)
         between_calls = IdlePolicy(target.get("between_calls", IdlePolicy.RUNNING))
@@ -162,7 +167,7 @@ class McpRunner:
             return await session.client.call(target["tool"], arguments, active_call, known.on_progress)
 
     async def _wanted(
-        self, call: RecordedCall, known: ToolContext
+        self, call: RecordedCall, known: ToolContext, slot: Timed
     ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[McpSession]], ProcessStatus | None]":
         target = call.tool.runner.target
         who = (MCP, target["upstream"], call.request.agent)
@@ -176,9 +181,7 @@ class McpRunner:
         base = target["base"]
         injection = SecretInjection(known.secret)
         program = spec.program(base, injection.secret)
-        place = confinement_for_call(
-            call.approved.permitted, program.path, spec.shown(base), self._trusted, base
-        )
+        place = confinement_for_call(call.approved.permitted, program.path, spec, self._trusted, base)
         findings = await self._machine.findings(place.level)
         told = _digest(dict(program.environment))
         # The key covers everything that the process was given: a rotated secret or changed grant needs a new
@@ -186,11 +189,23 @@ class McpRunner:
         key = (*who, program.argv, told, spec.between_calls, *place.key)
         protocol = target.get("protocol", "")
 
-        def start(pool: Pool) -> "Awaitable[McpSession]":
+        async def start(pool: Pool) -> "McpSession":
             is_unconfined = self._machine.is_unconfined(call.tool, place.level)
             made = None if is_unconfined else worker_recipe(place, findings, spec.between_calls)
             told, questions = self._contacts.of(call), self._questions(call)
-            return start_stdio(pool, made, program, place.hosts, protocol, questions, injection.given, told)
+            # The time to start has its own limit, which may be longer than that of a call.
+            with slot.pause():
+                return await start_stdio(
+                    pool,
+                    made,
+                    program,
+                    place.hosts,
+                    protocol,
+                    questions,
+                    injection.given,
+                    told,
+                    begin_s=target.get("start_timeout_s"),
+                )
 
         return key, start, ProcessStatus(target["upstream"], self.isolation(call.tool), place.words)
 
@@ -212,7 +227,14 @@ class McpRunner:
         protocol = target.get("protocol", "")
         access = self._access(target, known)
         return key, lambda _: start_http(
-            target["url"], hosts, lambda: headers, protocol, access, self._questions(call), injection.given
+            target["url"],
+            hosts,
+            lambda: headers,
+            protocol,
+            access,
+            self._questions(call),
+            injection.given,
+            begin_s=target.get("start_timeout_s"),
         )
 
     def _questions(self, call: RecordedCall) -> "Elicitations":

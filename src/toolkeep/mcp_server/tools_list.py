@@ -8,6 +8,7 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.mcp_protocol.jsonrpc import encode
 from toolkeep.providers import mcp as provider
+from toolkeep.validation.stated_closing import state_closed_root, state_closing
 
 
 class ToolList:
@@ -33,7 +34,9 @@ class ToolList:
 
 
 def tool_data(tool: RegisteredTool, *, is_modern: bool) -> dict[str, Any]:
-    """One tool of a list, with the secret parts of its schema removed (VAL-6)."""
+    """One tool of a list, with the secret parts of its schema removed (VAL-6) and closed objects stated."""
     definition = tool.definition
     parameters = public_schema(definition.parameters, is_sensitive=definition.sensitive)
+    if state_closing(parameters):
+        parameters = state_closed_root(parameters)
     return provider.tool_data(tool.name, definition, parameters, is_modern=is_modern)

@@ -114,7 +114,13 @@ def _block(blob: Blob) -> dict[str, Any] | None:
 
 VENDOR: Final = Vendor(
     profile=Profile(
-        name="bedrock", key_pattern=r"[a-zA-Z0-9_.-]{1,64}", takes_booleans=False, strict="subset"
+        name="bedrock",
+        key_pattern=r"[a-zA-Z0-9_.-]{1,64}",
+        root_forbids=("oneOf", "allOf", "anyOf"),
+        # Nova takes a root of `type`, `properties` and `required`.
+        closes_root=False,
+        takes_booleans=False,
+        strict="subset",
     ),
     shape=shape,
     missing=missing_field(output=dict, stopReason=object),

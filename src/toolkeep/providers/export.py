@@ -17,7 +17,7 @@ from toolkeep.json_values.frozen import thaw
 from toolkeep.providers.aliases import alias_of
 from toolkeep.providers.anthropic_strict import StrictCost, packed, strict_form
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.schema_adaptation import fitted
+from toolkeep.providers.schema_adaptation import CLOSED_ROOT, fitted
 from toolkeep.providers.schema_losses import Loss, Losses, NotExpressible
 from toolkeep.providers.strict.codec import StrictCodec
 from toolkeep.providers.vendor import CALLERS, Shown, Vendor
@@ -37,6 +37,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PLAIN_EXPORT = Options()
+
+_NO_OTHERS = "It takes no other parameters."
 
 
 class Omitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +100,7 @@ def prepare(tool: RegisteredTool | ToolDefinition, vendor: Vendor, *, strict: bo
         definition=definition,
         schema=schema,
         is_strict=is_strict,
+        note=_NO_OTHERS if any(loss.note == CLOSED_ROOT for loss in losses.all()) else "",
         examples=_examples(tool, vendor, losses),
     )
     _note_extras(definition, vendor, losses)

@@ -17,6 +17,7 @@ PROFILE: Final = Profile(
     name="ollama",
     keywords=frozenset(("type", "items", "description", "enum", "properties", "required", "anyOf")),
     root_forbids=("oneOf", "anyOf", "allOf", "enum", "const", "not"),
+    closes_root=False,
     inlines_references=True,
     takes_booleans=False,
 )

@@ -26,6 +26,8 @@ class Profile:
     """What the keys of top-level properties must match; empty for anything."""
     root_forbids: tuple[str, ...] = ()
     """Keywords that are not allowed at the root."""
+    closes_root: bool = True
+    """Whether the root may have `additionalProperties`; else the tool's description says it."""
     max_tools: int | None = None
     description_chars: int | None = None
     """The API has refused longer descriptions; only a warning."""

@@ -17,6 +17,7 @@ from toolkeep.providers.schema_losses import Losses, NotExpressible
 from toolkeep.validation.dialect import Dialect, dialect_of, upgrade
 from toolkeep.validation.references import BadReference, resolve_references
 from toolkeep.validation.schema_keywords import LISTS, MAPS, SINGLE, all_schemas, types_of
+from toolkeep.validation.stated_closing import is_composed, state_closed_root, state_closing
 
 _REFERRING: Final = frozenset(
     (
@@ -25,6 +26,8 @@ _REFERRING: Final = frozenset(
     )
 )  # fmt: skip
 """Without any of these there is nothing to resolve."""
+
+CLOSED_ROOT: Final = "said in the description of the tool"
 
 
 def fitted(definition: ToolDefinition, profile: Profile, losses: Losses) -> dict[str, Any]:
@@ -36,7 +39,7 @@ def fitted(definition: ToolDefinition, profile: Profile, losses: Losses) -> dict
 
 
 def fit(schema: dict[str, Any], profile: Profile, losses: Losses) -> dict[str, Any]:
-    """A public schema for a provider; raises `NotExpressible`."""
+    """A public schema for a provider, which is changed; raises `NotExpressible`."""
     return _Fitter(schema, profile, losses).root()
 
 
@@ -107,6 +110,15 @@ def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "$defs": {**rest.get("$defs", {}), **moved}}
 
 
+def _simply_closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with `additionalProperties` where that says all that `unevaluatedProperties` does."""
+    is_closed = schema.get("unevaluatedProperties") is False and "additionalProperties" not in schema
+    if not is_closed or is_composed(schema):
+        return schema
+    made = {key: value for key, value in schema.items() if key != "unevaluatedProperties"}
+    return {**made, "additionalProperties": False}
+
+
 class _Fitter:
     """Rewrites one schema."""
 
@@ -115,16 +127,24 @@ class _Fitter:
         self._profile = profile
         self._losses = losses
         self._count = 0
+        self._is_closed = state_closing(schema)
 
     def root(self) -> dict[str, Any]:
         """The whole schema."""
         try:
             made = plain_root(self._root, self._profile.root_forbids, self._root, self._losses)
             made = self._with_allowed_keys(made)
-            return self._schema(made, (), ())
+            return self._schema(self._with_closed_root(made), (), ())
         except (CannotMerge, KeyError, RecursionError) as error:
             reason = f"its schema cannot be taken apart: {error}"
             raise NotExpressible(reason, "write it without references between its parts") from error
+
+    def _with_closed_root(self, schema: dict[str, Any]) -> dict[str, Any]:
+        made = state_closed_root(schema) if self._is_closed else schema
+        if self._profile.closes_root or made.get("additionalProperties") is not False:
+            return made
+        self._losses.note("", "additionalProperties", "moved", CLOSED_ROOT)
+        return {key: value for key, value in made.items() if key != "additionalProperties"}
 
     def _with_allowed_keys(self, schema: dict[str, Any]) -> dict[str, Any]:
         properties = schema.get("properties", {})
@@ -151,7 +171,7 @@ class _Fitter:
             return self._inlined(schema, path, trail)
         if self._profile.keywords is not None and "allOf" in schema and not self._knows("allOf"):
             schema = self._merged(schema, path)
-        schema = self._possible(schema, path)
+        schema = self._possible(_simply_closed(schema), path)
         made, words = self._keywords(schema, path, trail)
         made = described(made, words)
         if self._profile.references_stand_alone and "$ref" in made:

@@ -23,11 +23,13 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     is_deferred: bool = False
     """Whether the model finds it by the provider's search instead of seeing it at once."""
     examples: tuple[dict[str, Any], ...] = ()
+    note: str = ""
+    """What its schema cannot say."""
 
     @property
     def description(self) -> str:
         """What a model reads: the description, then the usage."""
-        return self.definition.full_description
+        return "\n\n".join(filter(None, (self.definition.full_description, self.note)))
 
     def said(self, provider: str, key: str) -> Any:
         """The definition's metadata for one provider only."""

@@ -29,7 +29,8 @@ from toolkeep.sandbox.worker_source import Streams, Worker
 _SAID_BYTES: Final = 16 * 1024
 """Longest control frame of our own code in a worker."""
 
-_LAST_WORDS_BYTES: Final = 2_000
+_LAST_WORDS_BYTES: Final = 8_000
+"""A traceback, or the reason with the usage text that many programs print after it."""
 _ERRORS_PAUSE_S: Final = 0.05
 """Pause after each chunk of standard error, so that a program that floods it costs the host almost no CPU."""
 
@@ -141,7 +142,7 @@ class LineStreams:
     @property
     def last_words(self) -> str:
         """Tail of its standard error."""
-        return self._errors.text
+        return self._errors.text()
 
     @property
     def waiting_bytes(self) -> int:

@@ -12,6 +12,9 @@ _CHUNK_BYTES: Final = 1 << 18
 """Bytes read or written at once: above the default capacity of a pipe (64 KiB), so one call drains or fills
 it."""
 
+_PIPE_BYTES: Final = 1 << 20
+"""Largest capacity of a pipe that an unprivileged program can set (/proc/sys/fs/pipe-max-size)."""
+
 
 class LineTooLong(Exception):
     """A line exceeds the limit."""
@@ -89,13 +92,17 @@ class TailReader:
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._on_readable)
 
-    @property
     def text(self) -> str:
-        """What was written last."""
+        """What was written last, with what waits in the pipe: the end says why a program ended."""
+        # Bounded: another process of a dead program may go on writing.
+        left = _PIPE_BYTES
+        while left > 0 and (more := self._read()):
+            left -= len(more)
         return self._kept.decode("utf-8", "replace").strip()
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading, after a last look."""
+        self._read()
         self._is_closed = True
         self._loop.remove_reader(self._descriptor)
         if self._timer is not None:
@@ -103,13 +110,17 @@ class TailReader:
 
     def _on_readable(self) -> None:
         self._loop.remove_reader(self._descriptor)
+        if self._read():
+            self._timer = self._loop.call_later(self._pause_s, self._go_on)
+
+    def _read(self) -> bytes:
+        """Read what is there; nothing at the end, nor once closed: the descriptor may be another's then."""
         try:
-            more = os.read(self._descriptor, _CHUNK_BYTES)
+            more = b"" if self._is_closed else os.read(self._descriptor, _CHUNK_BYTES)
         except OSError:
             more = b""
-        if more:
-            self._kept = (self._kept + more)[-self._most :]
-            self._timer = self._loop.call_later(self._pause_s, self._go_on)
+        self._kept = (self._kept + more)[-self._most :]
+        return more
 
     def _go_on(self) -> None:
         if not self._is_closed:

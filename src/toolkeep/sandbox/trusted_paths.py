@@ -11,6 +11,7 @@ write there. `import_guard` keeps this process from importing what they leave.
 Does not protect what other programs trust, nor a file of the set that has a second hard link elsewhere.
 """
 
+import copy
 import functools
 import os
 import site
@@ -93,6 +94,13 @@ class TrustedPaths:
         self._process = of_process()
         self.host = (*self._process.paths, *_of_user(), *_of_search())
         """The part that all keeps of this user share."""
+
+    def with_code(self, paths: Iterable[str], what: str) -> "TrustedPaths":
+        """The set with the code of a program that no registered tool has yet."""
+        known, added = copy.copy(self), tuple(TrustedPath(path, what) for path in paths)
+        code = self._code
+        known._code = lambda: (*code(), *added)  # noqa: SLF001 -- a copy of this
+        return known
 
     def covering(self, path: str, agent: str = "") -> TrustedPath | None:
         """The trusted path that a path is, or lies below."""

@@ -37,7 +37,7 @@ from toolkeep.validation.schema_keywords import (
 Form = Literal["closed", "inner", "plain"]
 
 COMPOSERS = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
-_PLAIN_BELOW = ("not", "if", "oneOf", "propertyNames", "contentSchema")
+PLAIN_BELOW = ("not", "if", "oneOf", "propertyNames", "contentSchema")
 _NOT_BELOW = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$defs", "definitions")
 _SHAPING = HOLDERS | {"$ref", "pattern", "format"}
 """A schema without any of these keywords has one form only."""
@@ -133,9 +133,9 @@ class _Closer:
             body["$ref"] = self._refer(schema["$ref"], "closed")
         elif parts == ["allOf"] and len(schema["allOf"]) == 1 and not top:
             body["allOf"] = [self.make(schema["allOf"][0], "closed")]
-        elif parts == ["anyOf"] and _are_exclusive(schema["anyOf"], self.root):
+        elif parts == ["anyOf"] and are_exclusive(schema["anyOf"], self.root):
             body["anyOf"] = [self.make(branch, "closed") for branch in schema["anyOf"]]
-        elif top or any(map(_is_silent_object, self._in_place(schema, with_tests=False))):
+        elif top or any(map(is_silent_object, self._in_place(schema, with_tests=False))):
             body["unevaluatedProperties"] = False
 
     def _inner(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class _Closer:
                     body[keyword] = value
             elif keyword not in ("$defs", "definitions"):
                 child: Form = form if keyword in _IN_PLACE else place
-                if keyword in _PLAIN_BELOW or (keyword == "contains" and "maxContains" in schema):
+                if keyword in PLAIN_BELOW or (keyword == "contains" and "maxContains" in schema):
                     child = "plain"
                 body[keyword] = self._inside(keyword, value, child)
         return _guard_matching(body)
@@ -299,7 +299,7 @@ class InPlace:
         return self._known[key]
 
 
-def _is_silent_object(schema: dict[str, Any]) -> bool:
+def is_silent_object(schema: dict[str, Any]) -> bool:
     """Whether a schema lists properties and says nothing about others."""
     names = "properties" in schema or "patternProperties" in schema
     return names and "additionalProperties" not in schema and "unevaluatedProperties" not in schema
@@ -343,7 +343,7 @@ def _may_be_object(schema: Schema, root: dict[str, Any]) -> bool:
     return allowed is None or any(isinstance(value, dict) for value in allowed)
 
 
-def _are_exclusive(branches: list[Schema], root: dict[str, Any]) -> bool:
+def are_exclusive(branches: list[Schema], root: dict[str, Any]) -> bool:
     """Whether no object matches two of the branches: closing each is then the same as closing the whole."""
     objects = [_without_detour(branch, root) for branch in branches if _may_be_object(branch, root)]
     if len(objects) <= 1:

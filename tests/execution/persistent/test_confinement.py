@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from toolkeep.execution.persistent.confinement import Confinement, confinement_for_grants, outermost
+from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.sandbox.trusted_paths import TrustedPaths
 
 pytestmark = pytest.mark.spec("SBX-1")
 
 
 def shown(code: Path | str, hidden: Path | str = "") -> Confinement:
-    return confinement_for_grants((), sys.executable, (str(code),), TrustedPaths(str(hidden)), "/")
+    Path(code).mkdir(parents=True, exist_ok=True)
+    spec = ProcessSpec(argv=(sys.executable,), code=(str(code),))
+    return confinement_for_grants((), sys.executable, spec, TrustedPaths(str(hidden)), "/")
 
 
 def test_the_whole_machine_is_no_code() -> None:

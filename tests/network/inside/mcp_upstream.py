@@ -746,6 +746,6 @@ async def test_a_handshake_that_takes_too_long_is_not_cancelled(world: World) ->
     upstream.silent_to = "initialize"
     await serve(world, upstream)
     hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
-    assert "did not say what it has" in await why_not(start_http(URL, hosts, dict, begin_s=0.2))
+    assert "did not answer initialize in 0.2 s" in await why_not(start_http(URL, hosts, dict, begin_s=0.2))
     await upstream.left.wait()
     assert (upstream.cancelled, upstream.ended) == ([], [])

@@ -15,6 +15,7 @@ from google.genai.types import FunctionDeclaration  # type: ignore[import-not-fo
 from llguidance import LLMatcher  # type: ignore[import-not-found, unused-ignore]
 from mcp_types import _v2025_11_25, _v2026_07_28
 from mistralai.client.models import Tool as MistralTool  # type: ignore[import-not-found, unused-ignore]
+from ollama import Tool as OllamaTool  # type: ignore[import-not-found, unused-ignore]
 from openai.types.chat import ChatCompletionFunctionToolParam  # type: ignore[import-not-found, unused-ignore]
 from openai.types.responses import FunctionToolParam  # type: ignore[import-not-found, unused-ignore]
 from pydantic import TypeAdapter
@@ -83,20 +84,9 @@ def _grammar(data: dict[str, Any]) -> str:
     return str(LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(data["schema"])))
 
 
-_KEPT_BY_OLLAMA = {"type", "items", "description", "enum", "properties", "required", "anyOf", "$defs"}
-
-
 def _ollama(data: dict[str, Any]) -> str:
-    """Its own type drops nested properties: the keywords that its server keeps judge instead."""
-    waiting: list[Any] = [data["function"]["parameters"]]
-    while waiting:
-        schema = waiting.pop()
-        if odd := set(schema) - _KEPT_BY_OLLAMA:
-            return f"{sorted(odd)} are not kept"
-        waiting += [*schema.get("properties", {}).values(), *schema.get("anyOf", [])]
-        if isinstance(schema.get("items"), dict):
-            waiting.append(schema["items"])
-    return ""
+    """Its own type drops nested properties: the keywords that its profile lists judge those."""
+    return same(OllamaTool.model_validate(data).function.name, data["function"]["name"])
 
 
 JUDGES: dict[str, Judge] = {

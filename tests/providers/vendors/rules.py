@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema_rs
+
 PROFILES = {
     "anthropic": "anthropic",
     "openai": "openai_chat",
@@ -11,6 +13,8 @@ PROFILES = {
     "gemini": "gemini",
     "bedrock": "bedrock_converse",
     "mistral": "mistral",
+    "cohere": "cohere_v2",
+    "ollama": "ollama",
     "mcp": "mcp",
     "mcp-2025-11-25": "mcp",
 }
@@ -21,18 +25,25 @@ SHAPES = {
     "gemini": lambda data: (data["name"], data["parametersJsonSchema"]),
     "bedrock": lambda data: (data["toolSpec"]["name"], data["toolSpec"]["inputSchema"]["json"]),
     "mistral": lambda data: (data["function"]["name"], data["function"]["parameters"]),
+    "cohere": lambda data: (data["function"]["name"], data["function"]["parameters"]),
+    "ollama": lambda data: (data["function"]["name"], data["function"]["parameters"]),
+    "json-schema": lambda data: (data["title"], data),
+    "llguidance": lambda data: (data["name"], data["schema"]),
     "mcp": lambda data: (data["name"], data["inputSchema"]),
     "mcp-2025-11-25": lambda data: (data["name"], data["inputSchema"]),
 }
 
 
+_2020_12 = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+
 def broken_rules(provider: str, data: dict[str, Any], profiles: dict[str, Any]) -> Iterator[str]:
-    """The rules of its profile that a definition breaks."""
-    if provider not in PROFILES:
-        return
-    profile = profiles[PROFILES[provider]]
+    """The rules of 2020-12 and of its profile that a definition breaks, at any depth."""
     name, schema = SHAPES[provider](data)
-    if not re.fullmatch(profile["name_regex"]["value"], name):
+    if not jsonschema_rs.meta.is_valid({**schema, **_2020_12}):
+        yield "not 2020-12"
+    profile = profiles.get(PROFILES.get(provider, ""), {})
+    if "name_regex" in profile and not re.fullmatch(profile["name_regex"]["value"], name):
         yield f"name {name!r}"
     root = profile.get("root", {})
     if root and schema.get("type") != root["type"]:
@@ -44,17 +55,17 @@ def broken_rules(provider: str, data: dict[str, Any], profiles: dict[str, Any]) 
     for key in schema.get("properties", {}) if keys else ():
         if not re.fullmatch(keys["value"], key):
             yield f"key {key!r}"
-    if profile.get("array_needs_items"):
-        for part in schemas_in(schema):
-            if "array" in _types(part) and "items" not in part:
-                yield "array without items"
-    if provider == "gemini":
-        known = {
-            word.split("(")[0]
-            for word in profile["parameters_json_schema"]["supported_documented_for_response_json_schema"]
-        }
-        for part in schemas_in(schema):
-            yield from (f"keyword {keyword}" for keyword in part if keyword not in known)
+    known = _documented(profile)
+    for part in schemas_in(schema):
+        if profile.get("array_needs_items") and "array" in _types(part) and "items" not in part:
+            yield "array without items"
+        yield from (f"keyword {keyword}" for keyword in part if known and keyword not in known)
+
+
+def _documented(profile: dict[str, Any]) -> set[str]:
+    """The keywords that the vendor documents; empty: it documents JSON Schema."""
+    listed = profile.get("parameters_json_schema", {}).get("supported_documented_for_response_json_schema")
+    return {word.split("(")[0] for word in listed or profile.get("server_keeps", ())}
 
 
 def _types(schema: dict[str, Any]) -> list[str]:
@@ -62,18 +73,26 @@ def _types(schema: dict[str, Any]) -> list[str]:
     return [declared] if isinstance(declared, str) else declared
 
 
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTED = ("anyOf", "allOf", "oneOf", "prefixItems")
+_SINGLE = (
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+    "unevaluatedItems", "unevaluatedProperties", "contentSchema",
+)  # fmt: skip
+
+
 def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
     """A schema and all inside it."""
     if not isinstance(schema, dict):
         return
     yield schema
-    for keyword in ("properties", "$defs", "definitions", "patternProperties"):
+    for keyword in _NAMED:
         for inside in schema.get(keyword, {}).values():
             yield from schemas_in(inside)
-    for keyword in ("anyOf", "allOf", "oneOf", "prefixItems"):
+    for keyword in _LISTED:
         for inside in schema.get(keyword, []):
             yield from schemas_in(inside)
-    for keyword in ("items", "additionalProperties", "not"):
+    for keyword in _SINGLE:
         yield from schemas_in(schema.get(keyword))
 
 

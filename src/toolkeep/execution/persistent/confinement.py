@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from toolkeep.calls import PermittedCall, RegisteredTool, TouchedThing
 from toolkeep.definitions.capability import Capability
-from toolkeep.execution.persistent.spec import IdlePolicy
+from toolkeep.execution.persistent.spec import IdlePolicy, ProcessSpec
 from toolkeep.execution.program_lookup import find_program
 from toolkeep.execution.worker_grant import (
     SPAWN,
@@ -77,13 +77,12 @@ def level_of(tool: RegisteredTool) -> Isolation:
 
 
 def confinement_for_call(
-    call: PermittedCall, program: str, code: tuple[str, ...], trusted: TrustedPaths, base: str
+    call: PermittedCall, program: str, spec: ProcessSpec, trusted: TrustedPaths, base: str
 ) -> Confinement:
     """Confinement of a call's program; ValueError says what prevents it."""
     level = level_of(call.tool)
     started = tuple(executables(program))
-    shown = outermost((*code, *(path for path in started if not path.startswith("/usr/"))))
-    check_code(shown, trusted.state)
+    shown = _shown(spec, started, trusted, base)
     reach = WorkerGrant()
     hosts = HostAllowlist()
     if level is Isolation.STRICT:
@@ -91,24 +90,40 @@ def confinement_for_call(
         hosts = hosts_of(call)
     bounds = call.tool.definition.resource_bounds
     memory = bounds.memory_bytes(call.tool.definition.constraints.isolation)
-    return Confinement(level, reach, hosts, shown, memory)
+    return Confinement(level, reach, hosts, _with_data(shown, spec, reach, base), memory)
 
 
 def confinement_for_grants(
-    capabilities: Iterable[Capability], program: str, code: tuple[str, ...], trusted: TrustedPaths, base: str
+    capabilities: Iterable[Capability], program: str, spec: ProcessSpec, trusted: TrustedPaths, base: str
 ) -> Confinement:
     """Confinement of a program that a person starts, with the capabilities that the person grants."""
     started = tuple(executables(program))
-    shown = outermost((*code, *(path for path in started if not path.startswith("/usr/"))))
-    check_code(shown, trusted.state)
+    shown = _shown(spec, started, trusted, base)
     scopes = [(one.kind, _real(one, base)) for one in capabilities]
-    reach = grant_for_scopes(scopes, Tool(programs=started, trusted=trusted))
+    # No registered tool has this code yet, so nothing else keeps a granted folder from covering it.
+    own = (path for path in shown if trusted.covering(path) is None)
+    guarded = trusted.with_code(own, "the code of the program")
+    reach = grant_for_scopes(scopes, Tool(programs=started, trusted=guarded))
     by_kind = {
         kind: tuple(HostScope.read_grant(scope) for found, scope in scopes if found == kind)
         for kind in ("net.read", "net.write")
     }
     hosts = HostAllowlist(reads=by_kind["net.read"], writes=by_kind["net.write"])
-    return Confinement(Isolation.STRICT, reach, hosts, shown, DEFAULT_MEMORY_BYTES)
+    code = _with_data(shown, spec, reach, base)
+    return Confinement(Isolation.STRICT, reach, hosts, code, DEFAULT_MEMORY_BYTES)
+
+
+def _shown(spec: ProcessSpec, started: tuple[str, ...], trusted: TrustedPaths, base: str) -> tuple[str, ...]:
+    """Paths of its code, which are shown to it read-only, whatever is granted."""
+    shown = outermost((*spec.shown(base), *(path for path in started if not path.startswith("/usr/"))))
+    check_code((*shown, *spec.data(base)), trusted.state)
+    return shown
+
+
+def _with_data(code: tuple[str, ...], spec: ProcessSpec, reach: WorkerGrant, base: str) -> tuple[str, ...]:
+    """With the data files that its arguments name, unless a grant of writing covers them."""
+    kept = (path for path in spec.data(base) if not any(_lies_within(path, one) for one in reach.grant.write))
+    return outermost((*code, *kept))
 
 
 def _real(capability: Capability, base: str) -> str:

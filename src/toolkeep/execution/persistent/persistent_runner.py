@@ -159,9 +159,7 @@ class PersistentRunner:
         base = self._project if tool.provider == "project" and self._project else "/"
         spec = ProcessSpec.read(tool.runner.target)
         program = spec.program(base, given.secret)
-        place = confinement_for_call(
-            call.approved.permitted, program.path, spec.shown(base), self._trusted, base
-        )
+        place = confinement_for_call(call.approved.permitted, program.path, spec, self._trusted, base)
         # The environment may hold secrets: the pool key gets their digest. A rotated secret starts a new
         # process.
         told = hashlib.sha256(json.dumps(program.environment).encode()).digest()

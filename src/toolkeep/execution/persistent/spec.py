@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.execution.program_lookup import absolute, find_program, installed_with
+from toolkeep.execution.program_lookup import absolute, find_program, installed_with, is_data
 from toolkeep.limits import DEFAULT_PROCESS_IDLE_SECONDS, PROCESS_IDLE_SECONDS
 from toolkeep.sandbox.persistent_process import Program
 from toolkeep.text.display import echo_name
@@ -70,18 +70,27 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def shown(self, base: str) -> tuple[str, ...]:
         """Real paths of everything that it consists of; ValueError names what is missing."""
-        found = dict.fromkeys(installed_with(find_program(self.argv[0], base)))
-        for word in self.argv[1:]:
-            path = absolute(word, base)
-            # Only files: a folder is what a program works on, and must be granted.
-            if path.startswith("/") and os.path.isfile(path):
-                found.update(dict.fromkeys(installed_with(path)))
+        found = dict.fromkeys(path for word in self.code_words(base) for path in installed_with(word))
         for name in self.code:
             path = os.path.realpath(absolute(name, base))
             if not os.path.lexists(path):
                 raise ValueError(f"its code '{echo_name(name)}' is not there")
             found[path] = None
         return tuple(found)
+
+    def code_words(self, base: str) -> tuple[str, ...]:
+        """Its program and the arguments that name code, as absolute paths, symlinks kept."""
+        files = self._files(base)
+        return (find_program(self.argv[0], base), *(path for at, path in files if not is_data(path, at)))
+
+    def data(self, base: str) -> tuple[str, ...]:
+        """Real paths of the data that its arguments name: readable, and writable where granted."""
+        return tuple(os.path.realpath(path) for at, path in self._files(base) if is_data(path, at))
+
+    def _files(self, base: str) -> list[tuple[int, str]]:
+        # Only files: a folder is what a program works on, and must be granted.
+        words = ((at, absolute(word, base)) for at, word in enumerate(self.argv) if at)
+        return [(at, path) for at, path in words if path.startswith("/") and os.path.isfile(path)]
 
 
 def _texts(value: Any, name: str) -> tuple[str, ...]:
