@@ -292,10 +292,13 @@ def test_it_lists_what_no_tool_may_write_because_the_host_trusts_it() -> None:
         kernel="Linux 6.8.0",
         processor="x86_64",
         user=1000,
-        trusted=(TrustedPath("/opt/\x1b[2Jenv", "the environment of Python"),),
+        trusted=tuple(
+            TrustedPath("/opt/\x1b[2Jenv", what)
+            for what in ("the environment of Python", "a folder of PATH", "a folder of PATH")
+        ),
     )
     printed = "\n".join(doctor.trusted_lines(host))
-    assert printed.endswith("  /opt/\\u001b[2Jenv: the environment of Python")
+    assert printed.endswith("granted\n  /opt/\\u001b[2Jenv: a folder of PATH; the environment of Python")
 
 
 @pytest.mark.spec("SBX-6")
