@@ -76,14 +76,16 @@ def test_without_an_answer_danger_stays(tmp_path: Path) -> None:
     assert "danger" not in (tmp_path / ".agent" / "config.yml").read_text()
 
 
-def test_danger_can_be_given_without_a_terminal(tmp_path: Path) -> None:
-    write_server(tmp_path, tools=TOOLS)
+def test_danger_can_be_given_without_a_terminal_and_a_renamed_tool_is_named(tmp_path: Path) -> None:
+    write_server(tmp_path, tools=(*TOOLS, tool("read_file")))
 
     def add(*words: str) -> Result:
         return CliRunner().invoke(cli, [*ADD, "--yes", "--project", str(tmp_path), *words, *SERVER])
 
     wrong = add("--danger", "none=low")
     assert (wrong.exit_code, "'none=low': does not name one of its tools" in wrong.stderr) == (1, True)
-    assert add("--danger", "list_notes=low", "--danger", "write_note=High").exit_code == 0
+    added = add("--danger", "list_notes=low", "--danger", "write_note=High")
+    assert added.exit_code == 0
+    assert "  + write_note\n  + notes_read_file (renamed: the server calls it read_file)\n" in added.output
     text = (tmp_path / ".agent" / "config.yml").read_text()
     assert '    danger:\n      "list_notes": "low"\n      "write_note": "high"\n' in text

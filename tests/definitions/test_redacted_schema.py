@@ -69,6 +69,7 @@ def test_everything_of_a_sensitive_tool_is_secret() -> None:
         "type": "object",
         "properties": {"key": PLAIN},
         "required": ["key"],
+        "additionalProperties": False,
     }
 
 

@@ -135,6 +135,7 @@ SHOWN_PARAMETERS = {
         "token": {"type": "string"},
     },
     "required": ["path"],
+    "additionalProperties": False,
 }
 
 

@@ -123,13 +123,12 @@ def test_whole_numbers_become_integers_in_maps_too() -> None:
 
 
 @pytest.mark.spec("VAL-1", "VAL-6")
-@pytest.mark.parametrize("target", ["#/components/A", "#/x-defs/A", "#/properties/q/default"])
+@pytest.mark.parametrize("target", ["#/examples/0", "#/properties/q/x-defs/A", "#/properties/q/default"])
 def test_a_reference_to_what_is_no_schema_is_refused(target: str) -> None:
     hidden = {"type": "string", "format": "password"}
     parameters = {
-        **obj(p={"$ref": target}, q={"type": "object", "default": hidden}),
-        "components": {"A": hidden},
-        "x-defs": {"A": hidden},
+        **obj(p={"$ref": target}, q={"type": "object", "default": hidden, "x-defs": {"A": hidden}}),
+        "examples": [hidden],
     }
     with pytest.raises(DefinitionError):
         keep_with(parameters)

@@ -1,6 +1,6 @@
 """A keep with everything that the official conformance suite looks for, registered through the public API.
 
-Run by the conformance tests: python -m tests.mcp_server.everything PORT
+Run by the conformance tests: python -m tests.mcp_server.everything PORT LAYER
 """
 
 import asyncio
@@ -11,12 +11,16 @@ from typing import Any
 import uvicorn
 
 from toolkeep import Keep, ToolContext, ToolDefinition, ToolFailed, open_keep, tool
+from toolkeep.limits import DEFAULT_SERVER_LIMITS
 from toolkeep.mcp_protocol.jsonrpc import INTERNAL_ERROR
 from toolkeep.mcp_server.client_approvals import ask_client
 from toolkeep.mcp_server.client_context import Client, current_client
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.mcp_server.features import Prompt, Resource
 from toolkeep.mcp_server.http_app import McpApp
+from toolkeep.server import MemoryTokens, Scope, Tokens, make_app
+from toolkeep.server.asgi_app import AGENT_KEY, AuthenticatedMcp, KeepApp
+from toolkeep.server.run_server import bind, serve
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
@@ -518,11 +522,43 @@ def _add_prompts(server: McpServer) -> None:
     )
 
 
-def main(port: int) -> None:
+class WithToken:
+    """An app whose requests all carry a token: the suite sends none."""
+
+    def __init__(self, app: KeepApp, token: str) -> None:
+        self._app = app
+        self._header = (b"authorization", f"Bearer {token}".encode())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "headers": [*scope["headers"], self._header]}
+        await self._app(scope, receive, send)
+
+
+def serve_as_shipped(keep: Keep, port: int) -> None:
+    """The HTTP layer of `toolkeep serve`, with a token; its MCP server is the one with everything."""
+    tokens = Tokens(MemoryTokens())
+    app = make_app(keep, tokens, client_answers=True)
+    mcp = McpApp(everything(keep), identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
+    app.mount("/mcp", AuthenticatedMcp(app, mcp))
+    app.on_shutdown_start(mcp.let_go)
+    app.on_shutdown_end(mcp.close)
+    token = tokens.make("suite", [Scope.MCP], agent="local").text
+    shipped: Any = WithToken(app, token)
+    serve(shipped, bind("127.0.0.1", port), DEFAULT_SERVER_LIMITS, lambda: None)
+
+
+def main(port: int, layer: str) -> None:
     with open_keep(approver=ask_client) as keep:
-        app = McpApp(everything(keep), path="/mcp")
-        uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
+        if layer == "shipped":
+            serve_as_shipped(keep, port)
+        else:
+            app = McpApp(everything(keep), path="/mcp")
+            uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

@@ -9,17 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @contextmanager
-def everything_served(home: Path) -> Iterator[str]:
-    """The URL, once it answers."""
+def everything_served(home: Path, layer: Literal["plain", "shipped"] = "plain") -> Iterator[str]:
+    """The URL, once it answers: uvicorn alone, or the HTTP layer of `toolkeep serve` with a token."""
     port = _free_port()
     home.mkdir(mode=0o700, exist_ok=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.mcp_server.everything", str(port)],
+        [sys.executable, "-m", "tests.mcp_server.everything", str(port), layer],
         cwd=ROOT,
         env={**os.environ, "TOOLKEEP_HOME": str(home)},
         stderr=subprocess.PIPE,

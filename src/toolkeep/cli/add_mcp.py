@@ -309,4 +309,10 @@ def _show(offers: list[Offer], reading: set[str]) -> None:
         else:
             held = f" (needs review: {visible(offer.suspicion)})" if offer.suspicion else ""
             reads = " (reads, it says)" if original_of(offer) in reading else ""
-            say(f"  + {visible(str(offer.name))}{reads}{held}")
+            say(f"  + {visible(str(offer.name))}{reads}{held}{_renamed(offer)}")
+
+
+def _renamed(offer: Offer) -> str:
+    """The server's own name of a tool, where another tool has it or it is not portable."""
+    original = original_of(offer)
+    return "" if original == offer.name else f" (renamed: the server calls it {visible(original)})"

@@ -13,6 +13,7 @@ import msgspec
 
 from toolkeep.definitions.definition_rules import refuse_problems
 from toolkeep.definitions.injection_scan import InjectionFinding, quarantine_reasons, scan_for_injection
+from toolkeep.definitions.moved_definitions import with_moved_definitions
 from toolkeep.definitions.parameter import NO_PARAMETERS
 from toolkeep.definitions.sanitize import Removal, sanitize_field, sanitize_schema
 from toolkeep.definitions.tool import Source, SourceKind, ToolDefinition
@@ -91,7 +92,8 @@ def _schema(
     if found is None:
         return None, []
     try:
-        cleaned, removed = sanitize_schema(freeze_object(found, keys[0]), keys[0])
+        moved = with_moved_definitions(freeze_object(found, keys[0]))
+        cleaned, removed = sanitize_schema(freeze_object(moved, keys[0]), keys[0])
         return freeze_object(cleaned, keys[0]), removed
     except NotJson as error:
         problem = Problem(

@@ -14,6 +14,7 @@ from toolkeep.config.settings import Run
 from toolkeep.definitions.argument_roles import with_roles
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.imported import import_definition
+from toolkeep.definitions.moved_definitions import with_moved_definitions
 from toolkeep.definitions.tool_names import choose_names
 from toolkeep.definitions.vocabulary import Category, Danger, Role
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
@@ -107,6 +108,7 @@ def _answers(schema: Any) -> tuple[Any, tuple[Problem, ...]]:
     """The output schema, or a warning if it cannot be used."""
     if schema is None:
         return None, ()
+    schema = with_moved_definitions(schema) if isinstance(schema, dict) else schema
     made = compile_output(schema, by_hand=False, limits=DEFAULT_LIMITS) if isinstance(schema, dict) else None
     if made is not None and made.compiled is not None:
         return schema, ()

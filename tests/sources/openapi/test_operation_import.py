@@ -499,3 +499,16 @@ def test_whatever_a_document_says_it_becomes_a_tool_or_a_reason(
         if made.offer is not None:
             Endpoint.read(made.offer.runner.target)
             check_definition(tool(made))
+
+
+def test_properties_that_are_a_reference_are_followed() -> None:
+    """Documents have it, though OpenAPI does not."""
+    schemas = {"names": {"a": {"type": "string"}}, "text": "x"}
+    for target, outcome in (("names", {"a": {"type": "string"}}), ("text", None)):
+        schema = {"type": "object", "properties": {"$ref": f"#/components/schemas/{target}"}}
+        body = {"content": {"application/json": {"schema": schema}}}
+        paths = {"/a": {"post": operation(requestBody={**body, "required": True})}}
+        made = one(described(paths, components={"schemas": schemas}))
+        tool: Any = made.offer.tool if made.offer else None
+        found = tool and tool.parameters["properties"]["body"]["properties"]
+        assert found == outcome, made.reason

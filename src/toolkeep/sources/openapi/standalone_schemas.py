@@ -106,6 +106,10 @@ class Bundle:
         if keyword == "$ref":
             return self._reference(value)
         if keyword in MAPS and isinstance(value, dict):
+            if isinstance(value.get("$ref"), str) and len(value) == 1:
+                value = self._document.followed(value)  # not OpenAPI, and documents have it
+            if not isinstance(value, dict):
+                raise Refused(f"has {keyword} that refer to something else than named schemas")
             return {name: self._schema(inside, depth) for name, inside in value.items()}
         if keyword in LISTS and isinstance(value, list):
             return [self._schema(inside, depth) for inside in value]
