@@ -36,7 +36,6 @@ IDS = [
 
 NOT_YET = {
     "TLS-4": "writes are not kept yet",
-    "MCP-4": "tools of upstreams alone pass through",
     **{f"SCL-{n}": "there is one machine so far" for n in range(1, 6)},
     "IDN-1": "tokens are the server's own",
     "IDN-2": "people sign in by a link or a token of the server's own",

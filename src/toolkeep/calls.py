@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.definitions.vocabulary import Danger, ToolState
+from toolkeep.definitions.vocabulary import CallKind, Danger, ToolState
 from toolkeep.errors import Code, Problem
 from toolkeep.text.display import echo_name, excerpt, visible
 from toolkeep.text.refusal_text import refusal_text
@@ -453,6 +453,7 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """On the monotonic clock."""
     is_direct: bool = False
     """Whether the host's own code made the call, as agent `local`; no remote caller can set it (DEF-8)."""
+    kind: CallKind = CallKind.TOOL
 
     def __repr__(self) -> str:
         """Without the arguments: some may be secret."""

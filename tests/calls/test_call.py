@@ -727,7 +727,7 @@ def test_a_binary_tool_that_gives_no_bytes_is_broken() -> None:
     result = given("text", result_type="binary")
     assert (result.code, message(result)) == (
         Code.OUTPUT_INVALID,
-        "Tool 'give' gave str instead of bytes",
+        "Tool 'give' returned str instead of bytes",
     )
 
 

@@ -52,7 +52,7 @@ def test_nothing_is_written_through_a_link_that_leads_out_of_the_project(tmp_pat
     project.mkdir()
     (project / ".agent").symlink_to(outside)
     result = add(project, DOCUMENT, "--yes")
-    assert (result.exit_code, "is reached by a link that leads out of" in result.output) == (1, True)
+    assert (result.exit_code, "is reached through a symlink out of" in result.output) == (1, True)
     assert list(outside.iterdir()) == []
 
 

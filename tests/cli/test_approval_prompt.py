@@ -122,7 +122,7 @@ def test_a_yes_that_was_typed_before_the_question_does_not_count(shop: Shop) -> 
 
 def test_the_reason_of_a_no_goes_back_to_the_caller(shop: Shop) -> None:
     _, shown = said(shop, "save_note", NOTE, (PROMPT, "n write to b.txt\n"))
-    assert "denied this call to 'save_note': write to b.txt. Do not try again" in shown
+    assert "denied this call to 'save_note': \"write to b.txt\". Do not try again" in shown
 
 
 def test_a_difference_is_coloured_on_the_terminal(shop: Shop) -> None:

@@ -128,9 +128,9 @@ DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder is
 Levels
   ✓ none
   ✗ standard
-      no memory-bound without memory-watch, memory-cgroup
+      memory-bound needs memory-watch, memory-cgroup
   ✗ strict
-      no memory-bound without memory-watch, memory-cgroup
+      memory-bound needs memory-watch, memory-cgroup
   ✓ restricted
 """
 
@@ -164,26 +164,26 @@ Mechanisms
 Levels
   ✓ none
   ✗ standard
-      no env-clean without pid-namespace
-      no tree-kill without user-namespace, pid-namespace
+      env-clean needs pid-namespace
+      tree-kill needs user-namespace, pid-namespace
   ✗ strict
-      no disk-bound without mount-namespace
-      no env-clean without pid-namespace
+      disk-bound needs mount-namespace
+      env-clean needs pid-namespace
       fs-metadata needs mount-namespace
       fs-read needs mount-namespace
       fs-write needs mount-namespace
-      no ipc-closed without network-namespace, ipc-namespace
-      no net-closed without network-namespace
-      no tree-kill without user-namespace, pid-namespace
+      ipc-closed needs network-namespace, ipc-namespace
+      net-closed needs network-namespace
+      tree-kill needs user-namespace, pid-namespace
   ✗ restricted
-      no disk-bound without mount-namespace
-      no env-clean without pid-namespace
+      disk-bound needs mount-namespace
+      env-clean needs pid-namespace
       fs-metadata needs mount-namespace
       fs-read needs mount-namespace
       fs-write needs mount-namespace
-      no ipc-closed without network-namespace, ipc-namespace
-      no net-closed without network-namespace
-      no tree-kill without user-namespace, pid-namespace
+      ipc-closed needs network-namespace, ipc-namespace
+      net-closed needs network-namespace
+      tree-kill needs user-namespace, pid-namespace
 
 Why: AppArmor denies user namespaces to programs without a profile
 Cure: toolkeep doctor --profile apparmor | sudo tee /etc/apparmor.d/toolkeep >/dev/null && \

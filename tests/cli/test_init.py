@@ -61,7 +61,7 @@ def test_nothing_is_written_through_a_link_that_leads_out_of_the_project(tmp_pat
     (project / link).parent.mkdir(parents=True)
     (project / link).symlink_to(outside)
     result = CliRunner().invoke(cli, ["init", "--project", str(project)])
-    assert (result.exit_code, "is reached by a link that leads out of" in result.output) == (1, True)
+    assert (result.exit_code, "is reached through a symlink out of" in result.output) == (1, True)
     assert list(outside.iterdir()) == []
 
 

@@ -419,7 +419,7 @@ def test_a_link_out_of_the_project_is_not_followed_unseen(
     real = linked(project, client, is_folder=is_folder)
     done = install(project, client, *words)
     assert (done.exit_code, real.exists()) == (1, False)
-    assert all(said in done.output for said in ("ACODE-TSR-016", "is reached by a link that leads out of"))
+    assert all(said in done.output for said in ("ACODE-TSR-016", "is reached through a symlink out of"))
     real.write_text("")
     for remove in ([], ["--remove"]):
         assert install(project, client, *remove, *words).exit_code == 1

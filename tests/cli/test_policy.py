@@ -391,7 +391,7 @@ def test_a_call_that_is_allowed_is_explained() -> None:
         "  permitted by all\n"
         "\nIt would access:\n"
         "  net.read of docs.example.org (/url): held as net.read:docs.example.org, "
-        "which leads to public addresses alone\n"
+        "and may resolve to public addresses only\n"
         "\nPolicies, each on its own:\n"
         "  permit 'all' (<home>/.agent/policies/main.cedar:1:1) holds\n"
         "  forbid 'known-hosts' (<home>/.agent/policies/main.cedar:4:1) does not hold\n"
@@ -580,8 +580,9 @@ def test_an_address_that_no_grant_allows_is_told_as_such() -> None:
 def test_where_a_name_may_lead_is_told() -> None:
     config = CONFIG.replace("net.read:docs.example.org", "net.read:docs.example.org=10.0.0.0/8")
     call = ("policy", "explain", "fetch_page", '{"url": "https://docs.example.org/"}', "--agent", "writer")
-    assert "held as net.read:docs.example.org=10.0.0.0/8, which leads to 10.0.0.0/8 addresses alone" in shown(
-        *call, has=files(ALL, config=config)
+    assert (
+        "held as net.read:docs.example.org=10.0.0.0/8, and may resolve to 10.0.0.0/8 addresses only"
+        in shown(*call, has=files(ALL, config=config))
     )
 
 
@@ -730,7 +731,7 @@ def test_calls_that_would_be_decided_differently_are_shown() -> None:
     assert shown("policy", "replay", "new.cedar", has=NEW, before=CALLS) == (
         "exit 1\n"
         "allow → deny  <time>  <call>  operator  agent_hello_world\n"
-        "    was decided by toolkeep.call, would be by no-bob; Policy 'no-bob' forbids it: not Bob\n"
+        "    decided by toolkeep.call, now by no-bob; Policy 'no-bob' forbids it: not Bob\n"
         "\n1 of 3 calls would be decided differently\n"
     )
 
@@ -743,7 +744,7 @@ def test_a_call_that_was_denied_may_be_allowed_now() -> None:
     assert shown("policy", "replay", "new.cedar", has=has, before=CALLS[:1]) == (
         "exit 1\n"
         "deny → allow  <time>  <call>  operator  agent_hello_world\n"
-        "    was decided by no, would be by all\n"
+        "    decided by no, now by all\n"
         "\n1 of 1 calls would be decided differently\n"
     )
 

@@ -64,7 +64,7 @@ def test_without_a_terminal_a_file_counts_once_its_content_is_accepted(folder: P
     (folder / "voice.py").write_text("def up(text): return 'another'\n")
     assert run(folder, *words).exit_code == 1
     again = run(folder, "accept", "tools.py")
-    assert '-  "voice.py"' in again.stdout
+    assert "-code.voice.py: " in again.stdout
     assert again.exit_code == 1  # nobody is there to say yes
 
 
@@ -191,7 +191,10 @@ def test_policy_check_says_that_tools_are_held_back(folder: Path) -> None:
     about = 'action == Action::"call", resource == Tool::"shout"'
     (folder / ".agent/p.cedar").write_text(f'@id("a") permit (principal, {about});')
     result = run(folder, "policy", "check")
-    assert (result.exit_code, "the tools of tools.py are held back" in result.stderr) == (1, True)
+    assert (
+        result.exit_code,
+        "the tools of tools.py are not checked until you accept them" in result.stderr,
+    ) == (1, True)
 
 
 def test_a_file_under_tools_that_is_gone_or_outside_is_skipped_and_the_rest_stays(folder: Path) -> None:

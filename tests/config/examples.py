@@ -104,7 +104,7 @@ approvals: {wait: 60, paranoid: true}
 agents:
   ada:
     description: Reads the documents.
-    capabilities: ["fs.read:./docs", net.read]
+    capabilities: ["fs.read:./docs", "net.read:example.org"]
     permissions: [mail.send]
   bob: {}
 tool_registry:

@@ -65,7 +65,7 @@ EFFECTS = [
         for key in ("tool_registry/custom_tools", "tools/custom_tools")
     ),
     pytest.param("", registry("providers: [acme]"), [("runs", "provider 'acme' runs its code in this process", "2:15")], id="provider"),
-    pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read]\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read", "3:31")], id="capability"),
+    pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read:a.org]\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read:a.org", "3:31")], id="capability"),
     pytest.param("", "agents:\n  ada: {description: Ada}\n", [("grants", "agent 'ada' may call tools", "2:3")], id="agent"),
     pytest.param("", "agents:\n  ada: {inherit: defaults}\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds the defaults: fs.read:., tool.filesystem.read, tool.knowledge.read, tool.vcs.read", "2:9")], id="defaults"),
     pytest.param("", "agents:\n  a/b~c:\n    permissions: [tool.api.call]\n", [("grants", "agent 'a/b~c' may call tools", "2:3"), ("grants", "agent 'a/b~c' holds tool.api.call", "3:19")], id="permission_of_an_agent"),
@@ -201,7 +201,7 @@ features: {tools: {definition: false}}
 disabled_tools: [agent_hello_world]
 permissions: [mail]
 approvals: {wait: 60, paranoid: true}
-agents: {ada: {capabilities: [fs.read]}}
+agents: {ada: {capabilities: ["fs.read:."]}}
 tool_registry:
   max_work: 5
   max_errors: 99
@@ -234,7 +234,7 @@ def test_all_of_an_accepted_file_counts(tmp_path: Path) -> None:
         "providers": ("acme",),
         "disabled": {"agent_hello_world": f"disabled in {path}:3:18"},
         "permissions": ("mail",),
-        "agents": {"ada": AgentGrant(capabilities=(Capability("fs.read"),))},
+        "agents": {"ada": AgentGrant(capabilities=(Capability("fs.read", "."),))},
         "is_paranoid": True,
         "approval_wait_s": 60.0,
     }

@@ -140,7 +140,7 @@ def test_without_an_environment_defaults_stand_in_and_the_rest_stays_as_written(
         ("features:\n  tools:\n    definition: ${IT}", ("false", {"allows_definitions": False})),
         ("permissions: ['${IT}']", ("mail", {"permissions": ("mail",)})),
         ("agents:\n  ada:\n    capabilities: ['fs.read:${IT}']", ("./docs", {"agents": {"ada": AgentGrant(capabilities=(Capability("fs.read", "./docs"),))}})),
-        ("agents:\n  ada:\n    capabilities: ['${IT}']", ("fs.read", {"agents": {"ada": AgentGrant(capabilities=(Capability("fs.read"),))}})),
+        ("agents:\n  ada:\n    capabilities: ['${IT}']", ("fs.read:.", {"agents": {"ada": AgentGrant(capabilities=(Capability("fs.read", "."),))}})),
         ("agents: ${IT}", ("{}", None)),
         ("agents:\n  ada: ${IT}", ("{}", None)),
         ("tools:\n  custom: ${IT}", ("[]", None)),

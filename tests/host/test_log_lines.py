@@ -53,5 +53,5 @@ def test_the_operator_reads_why_a_tool_or_an_approver_failed(logs: str) -> None:
     assert not any(form in done.stderr for form in ("hunter2", "2retnuh"))
     assert "in sign_in" in done.stderr
     assert "the desk is empty" in done.stderr
-    assert "nobody can be asked: stdin or stderr is no terminal" in done.stderr
+    assert "no one can be prompted: stdin or stderr is not a terminal" in done.stderr
     assert "asking for it failed" in done.stdout

@@ -43,7 +43,7 @@ tool_registry:
       description: ${CLONE_SECRET}
       version: ${CLONE_SECRET}
 agents:
-  local: {capabilities: ["fs.read:/", process.spawn], description: "${CLONE_SECRET}"}
+  local: {capabilities: ["fs.read:/", "process.spawn:sh"], description: "${CLONE_SECRET}"}
 """
 MODULES = (
     "trap", "toolkeep", "yaml", "click", "orjson", "msgspec", "jsonschema_rs", "logging", "json", "sqlite3", "typing",

@@ -29,7 +29,7 @@ def add(project: Path, *words: str, is_accepted: bool = True) -> str:
 
 
 def opened(project: Path, **more: Any) -> Keep:
-    return open_keep(project=project, approver=agree, **more)
+    return open_keep(project=project, **{"approver": agree, **more})
 
 
 def call_all(

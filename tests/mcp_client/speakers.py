@@ -23,9 +23,9 @@ class Told:
         self.is_alive = True
         self.has_changed = False
 
-    def take_list_changed(self) -> bool:
+    def take_list_changed(self) -> frozenset[str]:
         changed, self.has_changed = self.has_changed, False
-        return changed
+        return frozenset({"tools"} if changed else ())
 
     def settle(self, version: str) -> None:
         pass

@@ -98,7 +98,7 @@ def test_a_tool_that_is_described_otherwise_by_now_is_not_called(tmp_path: Path)
     change(tmp_path, description="Give back a text, as it was when it was accepted.")
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.code is Code.TOOL_QUARANTINED, result.text
-    assert "described otherwise by now" in result.text
+    assert "on its server it has changed" in result.text
     assert "toolkeep add mcp up --refresh" in result.text
 
 
@@ -137,7 +137,7 @@ def test_a_rename_does_not_dodge_the_pin(tmp_path: Path) -> None:
         (
             "dies",
             Code.TOOL_FAILED,
-            "of its server 'up', it ended with status 7; the next call starts a new one",
+            "its server 'up' failed: it ended with status 7; the next call starts a new one",
         ),
         ("no content", Code.OUTPUT_INVALID, "its answer has no list of content"),
     ],
@@ -223,7 +223,7 @@ def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None
 def test_a_refreshed_list_that_is_the_same_changes_nothing(tmp_path: Path) -> None:
     add(tmp_path, *server())
     said = add(tmp_path, "up", "--refresh", is_accepted=False)
-    assert "✓ 'up' lists the same tools as before: " in said
+    assert "✓ 'up' lists the same as before: " in said
     assert "To use them, accept" not in said
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.status == "ok"

@@ -31,7 +31,7 @@ def called(told: Told, protocol: str = "2026-07-28", answerer: Answerer | None =
         questions = Elicitations(answerer, "up", "ada", told.events.append, Log())
         client = McpClient(told, protocol, questions)
         await client.begin()
-        return await client.call("echo", {"x": 1}, ActiveCall("call"))
+        return await client.call("tools/call", {"name": "echo", "arguments": {"x": 1}}, ActiveCall("call"))
 
     return asyncio.run(main())
 
@@ -128,5 +128,5 @@ def test_a_list_of_a_few_giant_pages_is_not_read_to_its_end(monkeypatch: pytest.
         return {"tools": [tool], "nextCursor": str(next(pages))}
 
     with pytest.raises(UpstreamFailed, match="its list of tools has more than 10000 bytes"):
-        asyncio.run(McpClient(Told(tools_list=list_page)).list_tools())
+        asyncio.run(McpClient(Told(tools_list=list_page)).list_entries("tools"))
     assert next(pages) == 3

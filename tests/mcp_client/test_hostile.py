@@ -54,7 +54,9 @@ def said_to(mode: str, findings: Findings, *texts: str) -> list[Any]:
         async with talk_with(mode, findings) as talk:
             for text in texts:
                 try:
-                    said = await talk.client.call("echo", {"text": text}, ActiveCall("call"))
+                    said = await talk.client.call(
+                        "tools/call", {"name": "echo", "arguments": {"text": text}}, ActiveCall("call")
+                    )
                     found.append(value_of(said, wants_structure=False))
                 except UpstreamFailed as failed:
                     found.append(failed)
@@ -67,8 +69,10 @@ def said_to(mode: str, findings: Findings, *texts: str) -> list[Any]:
 def test_both_eras_are_spoken(mode: str, findings: Findings) -> None:
     async def main() -> tuple[dict[str, str], list[str], Any]:
         async with talk_with(mode, findings) as talk:
-            said = await talk.client.call("echo", {"text": "hello"}, ActiveCall("call"))
-            return talk.client.server, list(talk.pins), value_of(said, wants_structure=False)
+            said = await talk.client.call(
+                "tools/call", {"name": "echo", "arguments": {"text": "hello"}}, ActiveCall("call")
+            )
+            return talk.client.server, list(await talk.pins("tools")), value_of(said, wants_structure=False)
 
     server, tools, value = asyncio.run(main())
     assert (tools, value) == (["echo"], "hello")
@@ -105,7 +109,7 @@ def test_a_message_without_end_is_not_read(findings: Findings, monkeypatch: pyte
     [
         ("error", "it answered with error -32603: broke\\u001b[0m inside"),
         ("no content", "its answer has no list of content"),
-        ("wants more", "it wants to be told more before it answers"),
+        ("wants more", "it requires more input before it answers"),
     ],
 )
 def test_a_wrong_answer_is_only_that(mode: str, reason: str, findings: Findings) -> None:
@@ -118,7 +122,7 @@ def test_a_wrong_answer_is_only_that(mode: str, reason: str, findings: Findings)
     ("mode", "reason"),
     [
         ("old", "it speaks an unsupported version of MCP"),
-        ("circle", "its list of tools leads in a circle"),
+        ("circle", "its list of tools repeats a cursor"),
         ("pages", "its list of tools has more than 2000 entries or 200 pages"),
         ("no list", "its list of tools is not a list of objects"),
         ("silent", "it did not answer initialize in 1 s"),
@@ -136,7 +140,7 @@ def test_a_server_that_cannot_be_begun_with_is_ended(
 def test_all_pages_are_listed(findings: Findings) -> None:
     async def main() -> list[str]:
         async with talk_with("two pages", findings) as talk:
-            return list(talk.pins)
+            return list(await talk.pins("tools"))
 
     assert asyncio.run(main()) == ["echo", "second"]
 
@@ -153,12 +157,18 @@ def test_a_call_that_is_given_up_is_cancelled_there_and_its_late_answer_harms_no
 ) -> None:
     async def main() -> Any:
         async with talk_with("slow", findings) as talk:
-            waiting = asyncio.ensure_future(talk.client.call("echo", {"text": "wait"}, ActiveCall("call")))
+            waiting = asyncio.ensure_future(
+                talk.client.call(
+                    "tools/call", {"name": "echo", "arguments": {"text": "wait"}}, ActiveCall("call")
+                )
+            )
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.wait({waiting})
             return value_of(
-                await talk.client.call("echo", {"text": "next"}, ActiveCall("call")),
+                await talk.client.call(
+                    "tools/call", {"name": "echo", "arguments": {"text": "next"}}, ActiveCall("call")
+                ),
                 wants_structure=False,
             )
 
@@ -170,7 +180,12 @@ def test_progress_is_handed_on_cleaned(findings: Findings) -> None:
 
     async def main() -> None:
         async with talk_with("progress", findings) as talk:
-            await talk.client.call("echo", {"text": "a"}, ActiveCall("call"), lambda *one: told.append(one))
+            await talk.client.call(
+                "tools/call",
+                {"name": "echo", "arguments": {"text": "a"}},
+                ActiveCall("call"),
+                lambda *one: told.append(one),
+            )
 
     asyncio.run(main())
     assert told == [(1.0, 2.0, "on\\u001b[31m"), (2.0, 2.0, "on\\u001b[31m")]

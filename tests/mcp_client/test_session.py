@@ -1,6 +1,7 @@
 """A server that says in the middle of a talk that its tools are others by now (REG-3)."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -32,15 +33,14 @@ def server(*lists: Any) -> Told:
 def test_a_list_that_failed_is_asked_for_again_before_anything_is_called() -> None:
     told = server(BEFORE, UpstreamError(-32603, "not now"), AFTER)
 
-    async def main() -> McpSession:
+    async def main() -> Mapping[str, str]:
         talk = await connect(told)
         told.has_changed = True
         with pytest.raises(UpstreamError):
-            await talk.refresh_tools()
-        await talk.refresh_tools()
-        return talk
+            await talk.pins("tools")
+        return await talk.pins("tools")
 
-    assert asyncio.run(main()).pins == {"echo": fingerprint(AFTER)}
+    assert asyncio.run(main()) == {"echo": fingerprint(AFTER)}
 
 
 def test_a_call_waits_for_a_list_that_another_has_asked_for() -> None:
@@ -48,8 +48,7 @@ def test_a_call_waits_for_a_list_that_another_has_asked_for() -> None:
     seen: list[str] = []
 
     async def look(talk: McpSession) -> None:
-        await talk.refresh_tools()
-        seen.append(talk.pins["echo"])
+        seen.append((await talk.pins("tools"))["echo"])
 
     async def main() -> None:
         talk = await connect(told)

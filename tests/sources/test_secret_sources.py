@@ -60,7 +60,7 @@ def test_a_file_that_is_none_says_so_and_nothing_of_it(tmp_path: Path) -> None:
     assert "cannot be read" in reason(secrets("file", str(path)))
     path.write_text("fine")
     path.chmod(0o646)
-    assert "everybody may change it" in reason(secrets("file", str(path)))
+    assert "everyone may write it" in reason(secrets("file", str(path)))
     assert "cannot be read" in reason(secrets("file", str(tmp_path)))
 
 

@@ -15,8 +15,11 @@ from toolkeep.cli.danger_dialogue import ask_dangers, original_of, read_dangers,
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.upstream_access import access_for, add_oauth, keep_sign_in, list_server_tools
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.tool_names import kind_of
+from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.errors import ImportRefused
 from toolkeep.keep.open import check_accepted, offered_by_project, project_folder
+from toolkeep.mcp_client.item_import import import_items
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.mcp_client.upstream_provider import capabilities_of, target_of
@@ -39,6 +42,15 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     "capabilities",
     multiple=True,
     help="What it may access, such as fs.read:./docs; repeatable.",
+)
+@click.option(
+    "--prompts", multiple=True, metavar="PATTERN", help="Prompts to pass on, '*' for all; repeatable."
+)
+@click.option(
+    "--resources",
+    multiple=True,
+    metavar="PATTERN",
+    help="Resources to pass on, by URI, such as 'docs://*'; repeatable.",
 )
 @click.option("--code", multiple=True, help="A folder or file of its program; repeatable.")
 @click.option(
@@ -73,6 +85,8 @@ def command(
     name: str,
     server: tuple[str, ...],
     capabilities: tuple[str, ...],
+    prompts: tuple[str, ...],
+    resources: tuple[str, ...],
     code: tuple[str, ...],
     variables: tuple[str, ...],
     headers: tuple[str, ...],
@@ -104,6 +118,8 @@ def command(
     else:
         entry, given = _described(root, name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
+        lists = {"prompts": list(prompts), "resources": list(resources)}
+        entry |= {key: patterns for key, patterns in lists.items() if patterns}
         entry |= {"start_timeout_s": start_timeout} if start_timeout else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
@@ -111,13 +127,18 @@ def command(
     access = access_for(root, name, entry, given, is_signed_in=sign_in)
     listing = list_server_tools(root, name, entry, given, access)
     wishes = ImportOptions(
-        name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
+        name=name,
+        capabilities=capabilities_of(entry),
+        prompts=tuple(entry.get("prompts") or ()),
+        resources=tuple(entry.get("resources") or ()),
+        target=target_of(entry, str(root / ".agent")),
     )
-    offers = import_listing(listing, wishes, [] if refresh else _taken(root))
+    taken = [] if refresh else _taken(root)
+    offers = [*import_listing(listing, wishes, taken), *import_items(listing, wishes, taken)]
     usable = [offer for offer in offers if not _problem(offer)]
     if not usable:
         why = next(iter(map(_problem, offers)), "it lists none")
-        raise ImportRefused(f"'{name}'", f"none of its tools can be imported: {why}")
+        raise ImportRefused(f"'{name}'", f"nothing of it can be imported: {why}")
     reading = reading_tools(listing.tools, usable)
     if not as_json:
         _show(offers, reading)
@@ -137,13 +158,17 @@ def command(
         told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}
         print_json({**told, "refused": refused})
         return
-    count = counted(len(usable), "tool")
+    kinds = [kind_of(str(offer.name)) for offer in usable]
+    count = ", ".join(counted(kinds.count(kind), kind.value) for kind in CallKind if kind in kinds)
     if not is_new:
-        say_done(f"'{name}' lists the same tools as before: {count}")
+        say_done(f"'{name}' lists the same as before: {count}")
         return
     say_done(f"added '{name}' with {count}")
     say("  To use them, accept the configuration: toolkeep accept")
-    if needed := " and ".join(map(str, capabilities_of(entry))):
+    passed_on = [
+        f"mcp.{kind.value}s:{name}" for kind in CallKind if kind in kinds and kind is not CallKind.TOOL
+    ]
+    if needed := " and ".join([*map(str, capabilities_of(entry)), *passed_on]):
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
 
 
@@ -270,8 +295,7 @@ def _known(root: Path, name: str) -> dict[str, Any]:
 
 
 def _taken(root: Path) -> list[str]:
-    keep = offered_by_project(root).keep
-    return [taken for tool in keep.tools() for taken in (tool.name, *tool.definition.aliases)]
+    return offered_by_project(root).keep.registered_names()
 
 
 def _addition(
@@ -313,6 +337,8 @@ def _show(offers: list[Offer], reading: set[str]) -> None:
 
 
 def _renamed(offer: Offer) -> str:
-    """The server's own name of a tool, where another tool has it or it is not portable."""
+    """The URI of a resource; the server's own name of a tool, where it could not be kept."""
     original = original_of(offer)
+    if kind_of(original) is CallKind.RESOURCE:
+        return f" ({visible(original.partition(':')[2])})"
     return "" if original == offer.name else f" (renamed: the server calls it {visible(original)})"

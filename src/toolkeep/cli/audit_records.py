@@ -74,7 +74,7 @@ def _outcome(record: dict[str, Any]) -> str:
     if status == "error" and kind != "ToolCompleted":
         return "refused"
     if status or kind != "Approval":
-        return status or record.get("decision") or record.get("outcome", "")
+        return str(status or record.get("decision") or record.get("outcome", ""))
     return "approved"
 
 

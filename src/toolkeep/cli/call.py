@@ -16,6 +16,7 @@ from toolkeep.cli.isolation_notice import warn_if_ran_unconfined
 from toolkeep.cli.next_step import next_step, operator_text
 from toolkeep.cli.options import common, files, print_json, project, say, say_failed, tools_option
 from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
+from toolkeep.definitions.tool_names import kind_of
 from toolkeep.registry.tool_provider import FILES
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def command(
             session=session,
             timeout_s=timeout_s,
             idempotency_key=idempotency_key,
+            kind=kind_of(name),
         )
         result = asyncio.run(_until_told(call, keep))
         # Printed before the keep is closed, which fails on a full disk: the call has run by now.

@@ -12,7 +12,8 @@ import click
 
 from toolkeep.cli.approval_prompt import forget_typed
 from toolkeep.cli.options import is_agreed, say
-from toolkeep.definitions.vocabulary import Danger
+from toolkeep.definitions.tool_names import kind_of, with_kind
+from toolkeep.definitions.vocabulary import CallKind, Danger
 from toolkeep.errors import ImportRefused, NotAccepted
 from toolkeep.registry.coerce import Offer
 from toolkeep.text.display import counted, echo_name
@@ -43,9 +44,9 @@ def reading_tools(tools: Iterable[Mapping[str, Any]], offers: Iterable[Offer]) -
 
 
 def original_of(offer: Offer) -> str:
-    """Server's name of an offered tool; empty if it cannot be imported."""
+    """Server's name of an offered tool, with its prefix if it is none; empty if it cannot be imported."""
     target = getattr(offer.runner, "target", {})
-    return str(target.get("tool", ""))
+    return with_kind(kind_of(str(offer.name)), str(target["tool"])) if "tool" in target else ""
 
 
 def _reads(name: str, tool: Mapping[str, Any]) -> bool:
@@ -92,7 +93,9 @@ def _typed(question: str) -> str:
 def _names(offers: Iterable[Offer]) -> dict[str, str]:
     """Server's names by both names of each tool; the server's own wins."""
     originals = {str(offer.name): original_of(offer) for offer in offers if original_of(offer)}
-    return {**originals, **{name: name for name in originals.values()}}
+    kinds = {kind_of(name) for name in originals} - {CallKind.TOOL}
+    patterns = [with_kind(kind, "*") for kind in kinds]
+    return {**originals, **{name: name for name in (*originals.values(), *patterns)}}
 
 
 def _read_danger(told: str, names: Mapping[str, str]) -> tuple[str, str]:

@@ -81,7 +81,7 @@ POLICIES: Final = """\
 //   resource   the tool: Tool::"read_file". It is in its category, Category::"file_system", and in its
 //              source, Source::"hand", "mcp", "openapi" or "import". It has danger (0 safe, 1 low, 2 medium,
 //              3 high, 4 critical), category, source, effects, requires (permissions), capabilities,
-//              isolation, is_built_in and version.
+//              isolation, is_built_in, kind (tool, prompt or resource) and version.
 //   context    of a call: arguments, by name, canonical where they name a file or a host, a command as it
 //              was written; roots (the grants of files that it needs), hosts, programs (their real paths) and
 //              databases, sets of text; mail_domains and url_hosts, of all addresses in the arguments;

@@ -13,7 +13,7 @@ from toolkeep.cli.options import common, files, print_json, project, say, tools_
 from toolkeep.cli.tables import Column, say_table
 from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.definitions.tool import SourceKind
-from toolkeep.definitions.vocabulary import Category, Danger, ToolState
+from toolkeep.definitions.vocabulary import CallKind, Category, Danger, ToolState
 from toolkeep.keep.keep import Keep
 from toolkeep.registry.tool_provider import FILES
 from toolkeep.text.display import counted, shorten, visible
@@ -40,6 +40,12 @@ def _words(words: Sequence[str]) -> click.Choice[str]:
 @tools_argument
 @click.option("--category", type=_words([word.value for word in Category]), help="Only this category.")
 @click.option("--danger", type=_words([word.value for word in Danger]), help="Only this danger.")
+@click.option(
+    "--kind",
+    type=_words([word.value for word in CallKind]),
+    default=CallKind.TOOL.value,
+    help="Tools, or prompts or resources of upstream MCP servers.",
+)
 @click.option("--source", type=_words(get_args(SourceKind)), help="Only tools from this kind of source.")
 @click.option("--state", type=_words([word.value for word in ToolState]), help="Only tools in this state.")
 @click.option("--search", metavar="TEXT", help="Only tools that match these words, best match first.")
@@ -52,6 +58,7 @@ def command(
     tools: tuple[str, ...],
     added: tuple[str, ...],
     search: str | None,
+    kind: str,
     files: tuple[Path, ...],
     project: Path | None,
     as_json: bool,
@@ -59,7 +66,7 @@ def command(
 ) -> None:
     """List the tools, or only those of a Python FILE or module of @tool functions."""
     keep = keep_with(files, project, tools=named_tools((*tools, *added), project))
-    candidates = [tool for tool in keep.tools() if not tools or tool.provider == FILES]
+    candidates = [tool for tool in keep.tools(kind=kind) if not tools or tool.provider == FILES]
     if search is not None:
         from toolkeep.registry.search import ToolSearch
 
@@ -69,7 +76,7 @@ def command(
         print_json([{**_data(tool), "unconfined": keep.may_run_unconfined(tool)} for tool in shown])
         return
     say_table(_COLUMNS, [_row(tool) for tool in shown])
-    say("", _summary(keep, shown))
+    say("", _summary(keep, CallKind(kind), shown))
     say_unconfined(keep, shown)
     for tool in shown:
         if tool.is_undeclared:
@@ -115,8 +122,8 @@ def _row(tool: RegisteredTool) -> tuple[str, ...]:
     )
 
 
-def _summary(keep: Keep, shown: Sequence[RegisteredTool]) -> str:
-    tools = keep.tools()
+def _summary(keep: Keep, kind: CallKind, shown: Sequence[RegisteredTool]) -> str:
+    tools = keep.tools(kind=kind)
     counts = Counter(tool.state for tool in tools)
     details = [
         f"{counts[state]} {state.value}" for state in ToolState if counts[state] and state != "enabled"
@@ -125,5 +132,5 @@ def _summary(keep: Keep, shown: Sequence[RegisteredTool]) -> str:
         details.append(f"{len(keep.start_up.skipped)} skipped")
     if len(shown) != len(tools):
         details.insert(0, f"{len(shown)} shown")
-    total = f"Total: {counted(len(tools), 'tool')}"
+    total = f"Total: {counted(len(tools), kind.value)}"
     return f"{total} ({', '.join(details)})" if details else total

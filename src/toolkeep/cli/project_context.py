@@ -52,7 +52,7 @@ class ProjectContext:
 
     def tools(self) -> list[RegisteredTool]:
         """The tools of the keep, and those that it would import if the project's file were accepted."""
-        known = self.keep.tools()
+        known = self.keep.tools(kind=None)
         names = {tool.name for tool in known}
         return [*known, *(tool for tool in self._offered if tool.name not in names)]
 
@@ -60,7 +60,7 @@ class ProjectContext:
         if all(file.counts for file in self.settings.files):
             return ()
         with offered_by_project(self.root).keep as keep:
-            return tuple(keep.tools())
+            return tuple(keep.tools(kind=None))
 
     def holder(self, agent: str) -> Holder:
         """An agent and its grant."""

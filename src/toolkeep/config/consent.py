@@ -155,6 +155,11 @@ class ConsentItems:
                 held = self._written("upstreams", upstream, "capabilities", index)
                 what = f"upstream '{visible(upstream)}' may reach {held}"
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/capabilities/{index}")
+            for key in ("prompts", "resources"):
+                for index in range(len(said.get(key) or ())):
+                    which = self._written("upstreams", upstream, key, index)
+                    what = f"upstream '{visible(upstream)}' passes on {key} {which}"
+                    yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/{key}/{index}")
             for operation, danger in (said.get("danger") or {}).items():
                 what = (
                     f"{visible(operation)} of upstream '{visible(upstream)}' is called {visible(str(danger))}"

@@ -12,7 +12,7 @@ import os
 import stat
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +109,12 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
         raise FileUnreadable(str(path), f"is writable by everybody; run: chmod o-w {path}")
 
 
+@lru_cache(maxsize=4)
+def _parsed(raw: bytes, path: str) -> Document:
+    """The parsed file, which nobody changes; a command reads its configuration more than once."""
+    return read_yaml(raw, path)
+
+
 class _File:
     """One file over the settings without it."""
 
@@ -125,7 +131,7 @@ class _File:
         self._before = before
         self._environment = environment
         self._is_project = is_project
-        self._document = read_yaml(raw, self._path)
+        self._document = _parsed(raw, self._path)
 
     def settings(
         self,

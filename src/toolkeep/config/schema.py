@@ -39,7 +39,11 @@ _TOOLS: Schema = {
 _NAMES: Schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128}}
 _DISABLED = {
     "type": "array",
-    "items": {"type": "string", "pattern": "^[A-Za-z0-9_-]+(@[0-9A-Za-z.+-]+)?$", "maxLength": 128},
+    "items": {
+        "type": "string",
+        "pattern": "^((prompt|resource):)?[A-Za-z0-9_-]+(@[0-9A-Za-z.+-]+)?$",
+        "maxLength": 128,
+    },
     "description": "Disabled tools: `name` for all versions, or `name@version`.",
 }
 
@@ -142,6 +146,11 @@ _UPSTREAM: Schema = {
         },
         "capabilities": {**_NAMES, "description": "Capabilities of an MCP server, such as fs.read:./docs."},
         "tools": {**_NAMES, "description": "Import only these tools, by the server's names; all by default."},
+        "prompts": {
+            **_NAMES,
+            "description": "The prompts of an MCP server to pass on, as patterns; `*` is all.",
+        },
+        "resources": {**_NAMES, "description": "The resources to pass on, as patterns of URIs; `*` is all."},
         "openapi": {**_WHERE, "description": "Path of the document, from the folder of this file."},
         "url": {
             **_WHERE,
@@ -155,7 +164,8 @@ _UPSTREAM: Schema = {
         },
         "danger": {
             "type": "object",
-            "description": "Danger of an operation, by its name in the document.",
+            "description": "Danger of an operation or tool, by its name there; "
+            "`prompt:PATTERN` and `resource:PATTERN` for what an MCP server passes on.",
             "additionalProperties": {"enum": ["safe", "low", "medium", "high", "critical"]},
         },
         "flow": {

@@ -23,6 +23,8 @@ _OF_MCP = frozenset(
         "headers",
         "capabilities",
         "tools",
+        "prompts",
+        "resources",
         "protocol",
         "oauth",
     )

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 
+KINDS = (*TOUCH_FORMS, "mcp.prompts", "mcp.resources")
+"""The kinds of capabilities. No parameter names what the last ones are about, an upstream."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Capability:
@@ -20,8 +23,8 @@ class Capability:
         if not isinstance(text, str):
             raise ValueError(f"a capability is text such as 'fs.read:./docs', not {type(text).__name__}")
         kind, _, scope = text.partition(":")
-        if kind not in TOUCH_FORMS:
-            raise ValueError(f"{kind!r} is not one of " + ", ".join(TOUCH_FORMS))
+        if kind not in KINDS:
+            raise ValueError(f"{kind!r} is not one of " + ", ".join(KINDS))
         return cls(kind, scope)
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from toolkeep.definitions.tool import BY_HAND, ToolDefinition
-from toolkeep.definitions.tool_names import PORTABLE_NAME, wrong_with_author_name
+from toolkeep.definitions.tool_names import is_imported_name, wrong_with_author_name
 from toolkeep.definitions.vocabulary import Category, Determinism, Isolation, SideEffect
 from toolkeep.errors import Code, DefinitionInvalid, Problem
 from toolkeep.json_values.frozen import NotJson, freeze
@@ -90,7 +90,7 @@ def _names(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
             if wrong := wrong_with_author_name(name):
                 mend = f"use snake_case such as 'read_file', at most {NAME_CHARS} characters"
                 yield _problem(field, f"{name[:NAME_CHARS]!r} {wrong}", mend), False
-        elif not PORTABLE_NAME.fullmatch(name):
+        elif not is_imported_name(name, is_mcp=definition.source.kind == "mcp"):
             yield (
                 _problem(field, f"{name[:NAME_CHARS]!r} is not portable", "map it with portable_name"),
                 False,

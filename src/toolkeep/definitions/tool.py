@@ -13,7 +13,9 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints
 from toolkeep.definitions.parameter import NO_PARAMETERS, ToolParameter, marked_kinds
 from toolkeep.definitions.parameter_marks import FLOW_KEY, Touches, is_secret
+from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.vocabulary import (
+    CallKind,
     Category,
     Danger,
     Determinism,
@@ -122,6 +124,11 @@ class ToolDefinition:
         # What breaks a rule must not be exported or stored, and not every caller validates.
         refuse: Callable[[ToolDefinition], None] = _higher("refuse_broken_rules")
         refuse(self)
+
+    @property
+    def kind(self) -> CallKind:
+        """Whether it is a tool, or a prompt or resource of an upstream MCP server."""
+        return kind_of(self.name)
 
     @property
     def danger_level(self) -> Danger:

@@ -1,4 +1,8 @@
-"""Tool names: what an author may choose, and how an imported name becomes portable."""
+"""Tool names: what an author may choose, and how an imported name becomes portable.
+
+A prompt or resource has a name with a prefix, `prompt:review`, which no tool can have: neither a model nor a
+client can call one as a tool, and no tool can take its place.
+"""
 
 import hashlib
 import itertools
@@ -6,11 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.limits import NAME_CHARS
 
 AUTHOR_NAME = re.compile(r"[a-z][a-z0-9_]*")
 PORTABLE_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{NAME_CHARS}}}")
 RESERVED = frozenset({"execute", "run", "call", "invoke"})
+_PREFIXES = (CallKind.PROMPT.value, CallKind.RESOURCE.value)
 
 _DIGEST_CHARS = 12
 """48 bits of the hash: enough against accidents; `choose_names` resolves forged collisions."""
@@ -27,6 +33,25 @@ def wrong_with_author_name(name: str) -> str | None:
     if name in RESERVED:
         return "is reserved"
     return None
+
+
+def kind_of(name: str) -> CallKind:
+    """What a name is a name of, by its prefix."""
+    prefix, colon, _ = name.partition(":")
+    return CallKind(prefix) if colon and prefix in _PREFIXES else CallKind.TOOL
+
+
+def with_kind(kind: CallKind, name: str) -> str:
+    """The registered name of a prompt or resource."""
+    return name if kind is CallKind.TOOL else f"{kind.value}:{name}"
+
+
+def is_imported_name(name: str, *, is_mcp: bool) -> bool:
+    """Whether an import may have this name; only an MCP server has prompts and resources."""
+    prefix, colon, rest = name.partition(":")
+    if colon and (not is_mcp or prefix not in _PREFIXES):
+        return False
+    return PORTABLE_NAME.fullmatch(rest if colon else name) is not None
 
 
 def portable_name(original: str) -> str:

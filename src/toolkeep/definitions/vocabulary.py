@@ -88,6 +88,14 @@ _RISK = {
 }
 
 
+class CallKind(Word):
+    """What a call asks for: a tool, or a prompt or resource of an upstream MCP server."""
+
+    TOOL = "tool"
+    PROMPT = "prompt"
+    RESOURCE = "resource"
+
+
 class Danger(Word):
     """When a call needs approval: safe never, low in a paranoid keep only, medium for each call unless the
     approval is remembered, high for every call, critical for every call, twice."""

@@ -105,6 +105,8 @@ def grant_for_call(call: PermittedCall, tool: Tool) -> WorkerGrant:
         if one.kind.startswith("net."):
             found.connects = True
             continue
+        if one.kind.startswith("mcp."):
+            continue  # nothing that a process reaches: one process serves tools, prompts and resources
         # Same path, other inode: a replaced file must not get a worker that was made for the old one.
         found.identities.append(one.identity)
         if one.kind == SPAWN:

@@ -26,7 +26,8 @@ from toolkeep.calls import (
     RegisteredTool,
     ToolResult,
 )
-from toolkeep.definitions.vocabulary import Category, Tier
+from toolkeep.definitions.tool_names import kind_of
+from toolkeep.definitions.vocabulary import CallKind, Category, Tier
 from toolkeep.errors import ArgumentsRefused, NotRecorded, ToolkeepError
 from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
 from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
@@ -103,6 +104,7 @@ class CallKeywords(TypedDict, total=False):
     data: "Mapping[str, Any] | None"
     on_progress: "Progress | None"
     on_output: "Output | None"
+    kind: str
 
 
 class AnswerKeywords(TypedDict, total=False):
@@ -528,6 +530,7 @@ class Keep(ToolCatalog):
         data: Mapping[str, Any] | None = None,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
+        kind: str = CallKind.TOOL,
     ) -> ToolResult:
         """Call a tool. What goes wrong is in the result, never raised.
 
@@ -539,6 +542,9 @@ class Keep(ToolCatalog):
 
         A tool that declares neither danger nor side effects runs unasked where your own program calls it as
         `local`. `forwarded` says that somebody else chose the call, such as a model: then a person is asked.
+
+        With `kind` set to `prompt` or `resource`, the name is that of a prompt or resource of an upstream MCP
+        server, such as `prompt:review`; no other call reaches it.
         """
         options = CallOptions(
             timeout_s=timeout_s,
@@ -559,6 +565,7 @@ class Keep(ToolCatalog):
             on_progress=on_progress,
             on_output=on_output,
             is_direct=agent == LOCAL_AGENT and not forwarded,
+            kind=CallKind.read(kind),
         )
 
     def call_sync(self, name: str, arguments: "Arguments", **options: "Unpack[CallKeywords]") -> ToolResult:
@@ -661,20 +668,24 @@ class Keep(ToolCatalog):
         enabled: bool | None = None,
         category: Category | str | None = None,
         capability: str | None = None,
+        kind: str | None = CallKind.TOOL,
         agent: str | None = None,
     ) -> "list[RegisteredTool]":
-        """Every tool, or those that match, by category, then by name; with an agent, those it may see."""
-        found = super().tools(enabled=enabled, category=category, capability=capability)
+        """Every tool, or those that match, by category, then by name; with an agent, those it may see.
+
+        `kind` is `prompt` or `resource` for what upstream MCP servers pass on; None for all.
+        """
+        found = super().tools(enabled=enabled, category=category, capability=capability, kind=kind)
         sees = None if agent is None else self._sees(agent)
         return found if sees is None else list(filter(sees, found))
 
-    def offered_tools(self, *, agent: str) -> "list[RegisteredTool]":
+    def offered_tools(self, *, agent: str, kind: str = CallKind.TOOL) -> "list[RegisteredTool]":
         """The enabled tools that an agent may see and could call with some arguments.
 
         Left out is what it lacks a capability or permission for, and what a policy forbids it whatever the
         arguments are. A call of such a tool still says what is missing.
         """
-        found, grant = self.tools(enabled=True, agent=agent), self._grants.get(agent)
+        found, grant = self.tools(enabled=True, agent=agent, kind=kind), self._grants.get(agent)
         if grant is None:
             return found
         from toolkeep.policy.callable_tools import CallableTools
@@ -784,7 +795,15 @@ class Keep(ToolCatalog):
         registered = snapshot.answering.get(name) if sees is None else None
         if registered is None:
             suggest = partial(self._suggest, agent)
-            found = resolve_name(name, snapshot, self._bus, suggest, correlation_id=correlation_id, sees=sees)
+            found = resolve_name(
+                name,
+                snapshot,
+                self._bus,
+                suggest,
+                correlation_id=correlation_id,
+                sees=sees,
+                kind=kind_of(name),  # nothing is run, so the name alone says what is meant
+            )
             if isinstance(found, Refusal):
                 return found
             registered = found

@@ -513,7 +513,7 @@ def upstream_providers(
     kinds: dict[str, Any] = {"openapi": OpenApiProvider, "mcp": partial(McpProvider, listings=listings or {})}
 
     def taken() -> list[str]:
-        return [name for tool in keep.tools() for name in (tool.name, *tool.definition.aliases)]
+        return keep.registered_names()
 
     return [
         kinds[upstream.kind](upstream, taken, priority=200 + index)

@@ -34,6 +34,7 @@ from toolkeep.calls import (
     refuse,
 )
 from toolkeep.config.settings import Run
+from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Bus, CallEnded, ValidationPassed
 from toolkeep.execution.admission import Admission, Slot
@@ -204,6 +205,7 @@ class Pipeline:
         on_progress: Progress | None = None,
         on_output: Output | None = None,
         is_direct: bool = False,
+        kind: CallKind = CallKind.TOOL,
     ) -> Awaitable[ToolResult]:
         """One call, from request to result."""
         _check_loop()
@@ -223,6 +225,7 @@ class Pipeline:
             on_output=None if self._hooks.after else on_output,
             began_ns=time.monotonic_ns(),
             is_direct=is_direct,
+            kind=kind,
         )
         state = CallState(request, self._visible(request))
         return self._made(state) if self.spans is None else self._traced(state, self.spans)
@@ -343,6 +346,7 @@ class Pipeline:
             partial(self._suggest, request.agent),
             correlation_id=request.correlation_id,
             sees=sees,
+            kind=request.kind,
         )
 
     def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:

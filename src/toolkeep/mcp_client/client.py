@@ -1,4 +1,6 @@
-"""MCP client for one upstream server: protocol version negotiation, `tools/list` and `tools/call`.
+"""MCP client for one upstream server: protocol version negotiation, lists, and calls.
+
+Calls are `tools/call`, `prompts/get` and `resources/read`.
 
 The `initialize` handshake (versions up to 2025-11-25) is tried first, since nearly every server supports it.
 A server that supports only 2026-07-28 says so, and is then used without a handshake. Pagination of lists is
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.limits import DEFINITION_FILE_BYTES
+from toolkeep.mcp_client.pinned_tools import Entry, ListName
 from toolkeep.mcp_client.transport import Progress, Transport, UpstreamError, UpstreamFailed
 from toolkeep.mcp_protocol.header_params import mirrored_headers
 from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, encode
@@ -29,10 +32,23 @@ if TYPE_CHECKING:
 
 
 PAGES: Final = 200
-TOOLS: Final = 2_000
-"""Maximum number of tools of one server."""
+"""Maximum number of pages of one list; each takes a request."""
+ENTRIES: Final[dict[ListName, int]] = {
+    "tools": 2_000,
+    "prompts": 2_000,
+    "resources": 20_000,
+    "templates": 2_000,
+}
+"""Maximum number of entries of one server's list."""
 LIST_BYTES: Final = DEFINITION_FILE_BYTES
-"""Maximum size of all pages of `tools/list` together; the listing is pinned in a file."""
+"""Maximum size of all pages of one list together; the lists are pinned in a file."""
+_LISTS: Final[dict[ListName, tuple[str, str]]] = {
+    "tools": ("tools/list", "tools"),
+    "prompts": ("prompts/list", "prompts"),
+    "resources": ("resources/list", "resources"),
+    "templates": ("resources/templates/list", "resourceTemplates"),
+}
+"""The method of each list, and the key of its result."""
 
 ROUNDS: Final = 4
 """Maximum number of `input_required` rounds of one call."""
@@ -100,8 +116,8 @@ class McpClient:
         """Discard it without an event loop."""
         self._transport.discard()
 
-    def take_list_changed(self) -> bool:
-        """Whether `notifications/tools/list_changed` arrived since the last time."""
+    def take_list_changed(self) -> frozenset[str]:
+        """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
         return self._transport.take_list_changed()
 
     async def begin(self) -> None:
@@ -145,57 +161,67 @@ class McpClient:
             result.get("serverInfo")
         )
 
-    async def list_tools(self) -> list[dict[str, Any]]:
-        """All tools of the server; raises `UpstreamFailed` for an endless list."""
-        found: list[dict[str, Any]] = []
-        size = 0
+    async def list_entries(self, of: ListName) -> list[Entry]:
+        """All entries of a list; raises `UpstreamFailed` for an endless list.
+
+        A server that does not know the method has none.
+        """
+        found: list[Entry] = []
+        size, most = 0, ENTRIES[of]
         seen: set[str] = set()
         cursor: str | None = None
+        method, key = _LISTS[of]
         for _ in range(PAGES):
-            page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
-            tools = page.get("tools")
-            if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-                raise UpstreamFailed("its list of tools is not a list of objects")
+            try:
+                page = await self._request(method, {} if cursor is None else {"cursor": cursor})
+            except UpstreamError as error:
+                if error.code != METHOD_NOT_FOUND:
+                    raise
+                return []
+            entries = page.get(key)
+            if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+                raise UpstreamFailed(f"its list of {of} is not a list of objects")
             # Counted over all pages: each page alone may be small.
-            size += len(encode(tools))
+            size += len(encode(entries))
             if size > LIST_BYTES:
-                raise UpstreamFailed(f"its list of tools has more than {LIST_BYTES} bytes")
-            found += tools
+                raise UpstreamFailed(f"its list of {of} has more than {LIST_BYTES} bytes")
+            found += entries
             cursor = page.get("nextCursor")
+            if len(found) > most:
+                break
             if cursor is None:
-                self._schemas = {str(tool.get("name")): tool.get("inputSchema") for tool in found}
+                if of == "tools":
+                    self._schemas = {str(tool.get("name")): tool.get("inputSchema") for tool in found}
                 return found
             # A repeated cursor is an endless loop.
             if not isinstance(cursor, str) or len(cursor) > _CURSOR_CHARS or cursor in seen:
-                raise UpstreamFailed("its list of tools repeats a cursor, or has an invalid one")
+                raise UpstreamFailed(f"its list of {of} repeats a cursor, or has an invalid one")
             seen.add(cursor)
-            if len(found) > TOOLS:
-                break
-        raise UpstreamFailed(f"its list of tools has more than {TOOLS} entries or {PAGES} pages")
+        raise UpstreamFailed(f"its list of {of} has more than {most} entries or {PAGES} pages")
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], call: "ActiveCall", on_progress: Progress | None = None
+        self, method: str, params: dict[str, Any], call: "ActiveCall", on_progress: Progress | None = None
     ) -> dict[str, Any]:
-        """`tools/call`; raises `UpstreamFailed`. The server may elicit only while the call is active."""
+        """A call by its method; raises `UpstreamFailed`. The server may elicit only while it is active."""
         # Opened before the call, since the server may ask as soon as it has the request.
         if self._is_answered:
             await self._transport.listen()
         # Outside of this block every question is refused.
         with self._questions.during_call(call) if self._questions is not None else nullcontext():
-            return await self._call_with_input(tool, arguments, on_progress)
+            return await self._call_with_input(method, params, on_progress)
 
     async def _call_with_input(
-        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None
+        self, method: str, params: dict[str, Any], on_progress: Progress | None
     ) -> dict[str, Any]:
-        """Call a tool and answer `input_required` results; most requests are declined (POL-4)."""
-        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        """Make a call and answer `input_required` results; most requests are declined (POL-4)."""
+        more: dict[str, Any] = {}
         for _ in range(ROUNDS):
-            result = await self._request("tools/call", params, on_progress)
+            result = await self._request(method, {**params, **more}, on_progress)
             is_modern = self._version in MODERN_VERSIONS
             responses = await input_responses(result, self._questions) if is_modern else None
             if responses is None:
                 return result
-            params = {"name": tool, "arguments": arguments, **responses}
+            more = responses
         raise UpstreamFailed(f"it asked for input {ROUNDS} times and never answered", is_over=False)
 
     async def _request(

@@ -51,8 +51,8 @@ class HttpTransport:
         """Whether the session is usable."""
         return not self._is_closed and not self._server_stream.has_failed
 
-    def take_list_changed(self) -> bool:
-        """Whether `notifications/tools/list_changed` arrived since the last time."""
+    def take_list_changed(self) -> frozenset[str]:
+        """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
         return self._inbound.take_list_changed()
 
     def settle(self, version: str) -> None:

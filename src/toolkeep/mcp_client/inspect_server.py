@@ -14,9 +14,11 @@ from toolkeep.execution.persistent.confinement import confinement_for_grants, wo
 from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.execution.program_errors import Denial, denials
 from toolkeep.execution.redact import Secret
+from toolkeep.limits import DEFINITION_FILE_BYTES
 from toolkeep.mcp_client.http_session import Access
+from toolkeep.mcp_client.item_import import matching
 from toolkeep.mcp_client.oauth.credentials import InteractiveSignIn
-from toolkeep.mcp_client.pinned_tools import PinnedTools
+from toolkeep.mcp_client.pinned_tools import ListName, PinnedTools
 from toolkeep.mcp_client.secret_injection import SecretInjection
 from toolkeep.mcp_client.session import BEGIN_SECONDS, McpSession, start_http, start_stdio
 from toolkeep.mcp_client.transport import UpstreamFailed
@@ -63,7 +65,7 @@ async def inspect_mcp_server(
             entry, base, secret, trusted, pool, access, contacts, may_be_unconfined=may_be_unconfined
         )
         try:
-            listing = PinnedTools(server=session.client.server, tools=tuple(session.tools))
+            listing = await _listed(session, entry)
             return Inspection(listing, session.banner, denials(session.last_words, contacts))
         finally:
             await session.close()
@@ -80,6 +82,24 @@ async def inspect_mcp_server(
         raise ImportRefused(shown, str(error), hint=_file_hint(entry, base) or _MISSING_HINT) from error
     finally:
         await pool.close()
+
+
+async def _listed(session: McpSession, entry: Mapping[str, Any]) -> PinnedTools:
+    """The tools of a server, and of the other lists what the entry passes on: no more is pinned."""
+    lists: tuple[tuple[ListName, str], ...] = (
+        ("prompts", "prompts"),
+        ("resources", "resources"),
+        ("templates", "resources"),
+    )
+    passed_on = {
+        name: matching(await session.client.list_entries(name), name, entry[key])
+        for name, key in lists
+        if entry.get(key)
+    }
+    listing = PinnedTools(server=session.client.server, tools=tuple(session.tools), **passed_on)
+    if passed_on and len(listing.to_bytes()) > DEFINITION_FILE_BYTES:
+        raise UpstreamFailed(f"what it would pass on has more than {DEFINITION_FILE_BYTES} bytes")
+    return listing
 
 
 _DENIALS: Final = 5

@@ -1,13 +1,14 @@
-"""An initialized MCP session with the tool list of its server, over stdio or HTTP."""
+"""An initialized MCP session with the lists of its server, over stdio or HTTP."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from toolkeep.execution.persistent.egress_port import EgressPort
 from toolkeep.mcp_client.client import McpClient
 from toolkeep.mcp_client.http_session import Access, Headers, HttpSession
 from toolkeep.mcp_client.http_transport import HttpTransport
-from toolkeep.mcp_client.pinned_tools import described, fingerprint
+from toolkeep.mcp_client.pinned_tools import Entry, ListName, described, fingerprint, identity
 from toolkeep.mcp_client.stdio_transport import LINE_BYTES, StdioTransport, exit_failure
 from toolkeep.mcp_client.transport import Transport, UpstreamFailed
 from toolkeep.network.allowlist import HostAllowlist
@@ -27,29 +28,27 @@ BEGIN_SECONDS: Final = 30.0
 class McpSession:
     """An initialized session with the fingerprints (pins) of the server's tools."""
 
-    def __init__(
-        self, client: McpClient, tools: list[dict[str, Any]], egress: EgressPort | None = None
-    ) -> None:
+    def __init__(self, client: McpClient, tools: list[Entry], egress: EgressPort | None = None) -> None:
         self.client = client
         self.egress = egress
         """The egress proxy port of its process."""
         self.tools = [described(tool) for tool in tools]
-        self.pins = _pins(self.tools)
+        self._pins: dict[ListName, dict[str, str]] = {"tools": _pins(tools, "tools")}
+        """Fingerprints by list; the others are fetched by the first call that needs one."""
         self.banner: tuple[str, ...] = ()
         """Lines that its process wrote before its first message."""
-        self._has_changed = False
         self._looking = asyncio.Lock()
 
-    async def refresh_tools(self) -> None:
-        """List the tools again after `list_changed`. Raises `UpstreamFailed`."""
+    async def pins(self, of: ListName) -> Mapping[str, str]:
+        """The fingerprints of a list, fetched again after `list_changed`. Raises `UpstreamFailed`."""
         async with self._looking:  # other calls wait: none may be checked against a stale list
-            # Kept until a list succeeds: if listing fails, the next call must try again and not trust the old
-            # pins.
-            self._has_changed = self.client.take_list_changed() or self._has_changed
-            if self._has_changed:
-                self.tools = [described(tool) for tool in await self.client.list_tools()]
-                self.pins = _pins(self.tools)
-                self._has_changed = False
+            # Forgotten first: if listing fails, the next call must try again and not trust the old pins.
+            for name in self.client.take_list_changed():
+                for stale in _STALE[name]:
+                    self._pins.pop(stale, None)
+            if of not in self._pins:
+                self._pins[of] = _pins(await self.client.list_entries(of), of)
+            return self._pins[of]
 
     @property
     def is_alive(self) -> bool:
@@ -82,8 +81,15 @@ class McpSession:
         self.client.discard()
 
 
-def _pins(tools: list[dict[str, Any]]) -> dict[str, str]:
-    return {str(tool.get("name")): fingerprint(tool) for tool in tools}
+_STALE: Final[dict[str, tuple[ListName, ...]]] = {
+    "tools": ("tools",),
+    "prompts": ("prompts",),
+    "resources": ("resources", "templates"),
+}
+
+
+def _pins(entries: list[Entry], of: ListName) -> dict[str, str]:
+    return {identity(entry, of): fingerprint(entry, of) for entry in entries}
 
 
 async def start_stdio(
@@ -147,7 +153,7 @@ async def connect(
     try:
         async with asyncio.timeout(begin_s):
             await client.begin()
-            return McpSession(client, await client.list_tools(), egress)
+            return McpSession(client, await client.list_entries("tools"), egress)
     except TimeoutError:
         await client.close()
         raise UpstreamFailed(f"it did not answer {client.asked} in {begin_s:g} s", is_slow=True) from None

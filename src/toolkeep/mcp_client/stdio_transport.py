@@ -67,8 +67,8 @@ class StdioTransport:
         """The end of its stderr, for the log."""
         return self._process.last_words
 
-    def take_list_changed(self) -> bool:
-        """Whether `notifications/tools/list_changed` arrived since the last time."""
+    def take_list_changed(self) -> frozenset[str]:
+        """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
         return self._inbound.take_list_changed()
 
     def settle(self, version: str) -> None:

@@ -15,8 +15,8 @@ from toolkeep.definitions.argument_roles import with_roles
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.imported import import_definition
 from toolkeep.definitions.moved_definitions import with_moved_definitions
-from toolkeep.definitions.tool_names import choose_names
-from toolkeep.definitions.vocabulary import Category, Danger, Role
+from toolkeep.definitions.tool_names import choose_names, kind_of
+from toolkeep.definitions.vocabulary import CallKind, Category, Danger, Role
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS, KIB
@@ -38,6 +38,10 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[Capability, ...] = ()
     tools: tuple[str, ...] = ()
     """Allowlist of tools by the server's names; empty for all."""
+    prompts: tuple[str, ...] = ()
+    """Patterns of the prompts to pass on, by the server's names; empty for none."""
+    resources: tuple[str, ...] = ()
+    """Patterns of the resources to pass on, by URI or template; empty for none."""
     dangers: Mapping[str, Danger] = {}
     roles: Mapping[str, Mapping[str, Role]] = {}
     """Argument roles, by tool name and argument pointer. Set by a person only: a server could call its
@@ -59,7 +63,7 @@ def import_listing(listing: PinnedTools, wishes: ImportOptions, taken: Iterable[
             continue
         # Two tools under one name: which one a call reaches would be the server's choice.
         if original in seen:
-            offers.append(_refused(f"{wishes.name}_{len(offers)}", "is listed twice by its server"))
+            offers.append(refused_offer(f"{wishes.name}_{len(offers)}", "is listed twice by its server"))
             continue
         seen.add(original)
         offers.append(_offer(tool, original, names[original], wishes))
@@ -68,12 +72,12 @@ def import_listing(listing: PinnedTools, wishes: ImportOptions, taken: Iterable[
 
 def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions) -> Offer:
     if len(encode(described(tool))) > TOOL_BYTES:
-        return _refused(name, f"is described in more than {TOOL_BYTES} bytes")
+        return refused_offer(name, f"is described in more than {TOOL_BYTES} bytes")
     pin = fingerprint(tool)
     if not pin:
-        return _refused(name, "is described in numbers that cannot be compared")
+        return refused_offer(name, "is described in numbers that cannot be compared")
     if "url" in wishes.target and (wrong := wrong_with_annotations(tool.get("inputSchema"))):
-        return _refused(name, wrong)  # MUST be excluded over HTTP (2026-07-28, Tools)
+        return refused_offer(name, wrong)  # MUST be excluded over HTTP (2026-07-28, Tools)
     words = tool.get("description")
     data = {**tool, "description": shorten(words, DESCRIPTION_CHARS) if isinstance(words, str) else ""}
     output, warnings = _answers(data.pop("outputSchema", None))
@@ -83,13 +87,15 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions
         )
         described_so = with_roles(imported.definition, wishes.roles.get(original, {}))
     except (DefinitionError, ValueError) as error:
-        return _refused(name, _in_words(error))
+        return refused_offer(name, in_words(error))
     raised = imported.definition.danger or Danger.MEDIUM
+    # A tool that is called like a pattern for prompts must not have the danger that a person gave to those.
+    dangers = wishes.dangers if kind_of(original) is CallKind.TOOL else {}
     # Category, capabilities and danger are ours; nothing of the server's own claims survives here.
     definition = described_so.replace(
         category=Category.EXTERNAL_API,
         capabilities=wishes.capabilities,
-        danger=wishes.dangers.get(original, raised),
+        danger=dangers.get(original, raised),
         # Hashed: callers can read a definition, and must not learn where the program lies.
         metadata={"server": canonical_hash(dict(wishes.identity))},
     )
@@ -100,6 +106,7 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions
         runner=Run(kind="mcp", target=target),
         # A suspicious tool is registered in quarantine, so that a person can look at it.
         suspicion=imported.held_back,
+        is_scanned=True,
         warnings=(*imported.warnings, *warnings),
     )
 
@@ -122,14 +129,14 @@ def _answers(schema: Any) -> tuple[Any, tuple[Problem, ...]]:
     return None, (problem,)
 
 
-def _refused(name: str, reason: str) -> Offer:
-    problem = Problem(
-        field="definition", code=Code.DEFINITION_INVALID, message=reason, mend="leave it out, with `tools`"
-    )
+def refused_offer(name: str, reason: str, mend: str = "leave it out, with `tools`") -> Offer:
+    """An offer that cannot be imported, and why."""
+    problem = Problem(field="definition", code=Code.DEFINITION_INVALID, message=reason, mend=mend)
     return Offer(tool=DefinitionInvalid(echo_name(name), [problem]), name=echo_name(name))
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """The reason of a refused import, shortened."""
     if isinstance(error, DefinitionError):
         return "; ".join(f"{echo_name(problem.field)} {problem.message}" for problem in error.problems[:3])
     return str(error)

@@ -70,8 +70,8 @@ class Transport(Protocol):
     def is_alive(self) -> bool:
         """Whether the connection is usable."""
 
-    def take_list_changed(self) -> bool:
-        """Whether `notifications/tools/list_changed` arrived since the last time."""
+    def take_list_changed(self) -> frozenset[str]:
+        """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
 
     def settle(self, version: str) -> None:
         """Use the negotiated protocol version from here on."""
@@ -142,6 +142,11 @@ def answered(message: Message) -> Any:
     raise UpstreamError(code if type(code) is int else 0, said, error.get("data"))
 
 
+_LIST_CHANGES: Final = {
+    f"notifications/{name}/list_changed": name for name in ("tools", "prompts", "resources")
+}
+
+
 class InboundMessages:
     """Handles server-initiated messages: counts, forwards or declines them."""
 
@@ -151,11 +156,12 @@ class InboundMessages:
         self._say = say
         self._count = 0
         self._listeners: dict[int, Progress] = {}
-        self._has_changed = False
+        self._changed: set[str] = set()
 
-    def take_list_changed(self) -> bool:
-        """Whether `notifications/tools/list_changed` arrived since the last time."""
-        changed, self._has_changed = self._has_changed, False
+    def take_list_changed(self) -> frozenset[str]:
+        """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
+        changed = frozenset(self._changed)
+        self._changed.clear()
         return changed
 
     def answer(self) -> None:
@@ -188,8 +194,8 @@ class InboundMessages:
             return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
         if message.method == "notifications/progress":
             self._progress(message.params)
-        elif message.method == "notifications/tools/list_changed":
-            self._has_changed = True
+        elif (changed := _LIST_CHANGES.get(message.method)) is not None:
+            self._changed.add(changed)
         return None
 
     def _elicited(self, number: Id, params: dict[str, Any]) -> bytes | None:

@@ -11,6 +11,7 @@ from toolkeep.definitions.argument_roles import read_roles
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
+from toolkeep.mcp_client.item_import import import_items
 from toolkeep.mcp_client.pinned_tools import PinnedTools, read_listing
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.registry.coerce import Offer
@@ -49,7 +50,8 @@ class McpProvider:
         listing = self._listing or self._accepted()
         self.identity = {**listing.server, **_address(self._upstream.written)}
         secrets = UpstreamSecrets(self._upstream.secrets)
-        offers = import_listing(listing, import_options_of(self._upstream), self._taken())
+        wishes, taken = import_options_of(self._upstream), self._taken()
+        offers = [*import_listing(listing, wishes, taken), *import_items(listing, wishes, taken)]
         return [_with(offer, secrets) for offer in offers]
 
     def _accepted(self) -> PinnedTools:
@@ -69,6 +71,8 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         name=upstream.name,
         capabilities=capabilities_of(data),
         tools=tuple(data.get("tools") or ()),
+        prompts=tuple(data.get("prompts") or ()),
+        resources=tuple(data.get("resources") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
         roles=read_roles(data.get("flow") or {}),
         target=target_of(data, upstream.folder),

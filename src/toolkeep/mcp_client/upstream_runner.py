@@ -15,6 +15,7 @@ from msgspec import structs
 
 from toolkeep.calls import Diagnosis, RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext, ToolFailed
+from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Event
 from toolkeep.execution.contact_events import ContactEvents
@@ -27,6 +28,7 @@ from toolkeep.execution.persistent.spec import IdlePolicy, ProcessSpec
 from toolkeep.execution.redact import redacted
 from toolkeep.execution.runner import ProgramFailed, RunRefused, Timed
 from toolkeep.limits import DEFAULT_PROCESS_IDLE_SECONDS
+from toolkeep.mcp_protocol.resource_uris import has_dot_segments
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.persistent_process import ExitReason
@@ -108,7 +110,6 @@ class McpRunner:
 
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Timed) -> Any:
         """Call the tool on its server."""
-        from toolkeep.mcp_client.client import value_of
         from toolkeep.mcp_client.transport import UpstreamFailed
 
         known = context()
@@ -129,7 +130,7 @@ class McpRunner:
         except ValueError as error:
             raise _not_run(call, Code.NOT_RUNNABLE, str(error)) from error
         try:
-            return value_of(said, wants_structure=call.tool.definition.output_schema is not None)
+            return _value(call, said)
         except ToolFailed as error:
             if "url" in call.tool.runner.target:
                 raise
@@ -156,15 +157,15 @@ class McpRunner:
             between_calls=between_calls,
             described=described,
         ) as session:
-            await session.refresh_tools()
             # Per call, not per session: `list_changed` may have replaced the tool since the session began.
-            _check_pin(call, session)
+            await _check_pin(call, session)
             if session.egress is not None:
                 session.egress.begin(call.tool, self._contacts.of(call))
             # A copy, so that nothing downstream can change the checked arguments.
             arguments = json.loads(json.dumps(call.checked.arguments))
             active_call = ActiveCall(call.request.id, slot.pause)
-            return await session.client.call(target["tool"], arguments, active_call, known.on_progress)
+            method, params = _request(call, arguments)
+            return await session.client.call(method, params, active_call, known.on_progress)
 
     async def _wanted(
         self, call: RecordedCall, known: ToolContext, slot: Timed
@@ -259,10 +260,35 @@ class McpRunner:
         return StoredCredentials(target["upstream"], target["url"], self._sign_ins)
 
 
-def _check_pin(call: RecordedCall, session: "McpSession") -> None:
+def _request(call: RecordedCall, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The method and parameters of a call."""
+    kind, name = call.tool.definition.kind, call.tool.runner.target["tool"]
+    if kind is CallKind.RESOURCE:
+        if has_dot_segments(arguments["uri"]):
+            raise _not_run(call, Code.CONSTRAINT, "its URI has a path segment that is . or ..")
+        return "resources/read", {"uri": arguments["uri"]}
+    method = "prompts/get" if kind is CallKind.PROMPT else "tools/call"
+    return method, {"name": name, "arguments": arguments}
+
+
+def _value(call: RecordedCall, said: dict[str, Any]) -> Any:
+    """The value of an answer; raises `UpstreamFailed`."""
+    from toolkeep.mcp_client.client import value_of
+    from toolkeep.mcp_client.item_results import prompt_value, resource_value
+
+    upstream = call.tool.runner.target["upstream"]
+    match call.tool.definition.kind:
+        case CallKind.PROMPT:
+            return prompt_value(said, upstream)
+        case CallKind.RESOURCE:
+            return resource_value(said, call.checked.arguments["uri"], upstream)
+    return value_of(said, wants_structure=call.tool.definition.output_schema is not None)
+
+
+async def _check_pin(call: RecordedCall, session: "McpSession") -> None:
     """Raise if the tool's description differs from its pin (rug pull)."""
     target = call.tool.runner.target
-    now = session.pins.get(target["tool"])
+    now = (await session.pins(target.get("list", "tools"))).get(target["tool"])
     if now == target["pin"]:
         return
     changed = "is no longer there" if now is None else "has changed"

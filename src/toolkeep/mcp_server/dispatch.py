@@ -6,12 +6,15 @@ unknown methods are refused, and the agent of a call is always that of the conne
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import jiter
 import msgspec
 
 from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.tool_names import kind_of
+from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.events import (
     AgentDeclared,
     ApprovalDecided,
@@ -43,6 +46,7 @@ from toolkeep.mcp_protocol.jsonrpc import (
     encode,
     is_id,
 )
+from toolkeep.mcp_protocol.resource_uris import split_namespaced
 from toolkeep.mcp_protocol.versions import (
     LISTEN,
     LOG_LEVEL_KEY,
@@ -57,10 +61,11 @@ from toolkeep.mcp_protocol.versions import (
 from toolkeep.mcp_server.approval_notices import INSTRUCTIONS
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.features import Completer, Features, Prompt, Resource
-from toolkeep.mcp_server.subscriptions import SeenLists, Subscription, Subscriptions
+from toolkeep.mcp_server.subscriptions import Kind, SeenLists, Subscription, Subscriptions
 from toolkeep.mcp_server.tool_search import STANDING_FOR_ALL
 from toolkeep.mcp_server.tools_call import ToolCallHandler, from_any_thread
 from toolkeep.mcp_server.tools_list import ToolList
+from toolkeep.mcp_server.upstream_items import UpstreamItems, value_of
 
 DEFAULT_AGENT = "mcp-local"
 Handler = Callable[[Message, Connection, Emit], Awaitable[dict[str, Any]]]
@@ -100,8 +105,11 @@ class McpServer:
         self.limits = limits
         self.client_answers = client_answers
         self.features = Features()
+        self._items = UpstreamItems(keep)
         self._given = SeenLists(keep)
-        self.hub = Subscriptions(self._given.outdated)
+        self._own_lists: set[Kind] = set()
+        """Lists that the host changed itself; they are the same for every client."""
+        self.hub = Subscriptions(self._concerned)
         self.calling = ToolCallHandler(keep, finds_tools=find_tools, page_url=page_url)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
@@ -124,17 +132,21 @@ class McpServer:
     def add_resource(self, resource: Resource) -> None:
         """Register a resource."""
         self.features.resources[resource.uri] = resource
-        self.hub.changed("resources")
+        self._own_list_changed("resources")
 
     def add_prompt(self, prompt: Prompt) -> None:
         """Register a prompt."""
         self.features.prompts[prompt.name] = prompt
-        self.hub.changed("prompts")
+        self._own_list_changed("prompts")
 
     def remove_prompt(self, name: str) -> None:
         """Unregister a prompt."""
         self.features.prompts.pop(name, None)
-        self.hub.changed("prompts")
+        self._own_list_changed("prompts")
+
+    def _own_list_changed(self, kind: Kind) -> None:
+        self._own_lists.add(kind)
+        self.hub.changed(kind)
 
     def resource_updated(self, uri: str) -> None:
         """Notify the subscribers of a resource."""
@@ -154,7 +166,9 @@ class McpServer:
         """Handle one request and return its encoded result; raises `ProtocolError`."""
         method = message.method
         handler = self._handlers[connection.is_modern].get(method)
-        if handler is None or (method in _OFFERED_IF_REGISTERED and not self._offers(method)):
+        if handler is None or (
+            method in _OFFERED_IF_REGISTERED and not self._offers(method, connection.agent)
+        ):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:64]}")
         if not connection.version and method not in ("initialize", "ping"):
             raise ProtocolError(INVALID_REQUEST, "Send initialize first")
@@ -182,16 +196,19 @@ class McpServer:
         if not self._rate_limiter.take():
             raise ProtocolError(OVERLOADED, "Too many requests; slow down")
 
-    def _offers(self, method: str) -> bool:
+    def _offers(self, method: str, agent: str) -> bool:
         features = self.features
-        match method.partition("/")[0]:
-            case "resources":
+        match method.split("/"):
+            # Subscriptions are the host's own: those of upstream servers are not passed on.
+            case ["resources", "subscribe" | "unsubscribe"]:
                 return bool(features.resources)
-            case "prompts":
-                return bool(features.prompts)
-            case "completion":
+            case ["resources", *_]:
+                return bool(features.resources) or self._items.has_any(CallKind.RESOURCE, agent)
+            case ["prompts", _]:
+                return bool(features.prompts) or self._items.has_any(CallKind.PROMPT, agent)
+            case ["completion", _]:
                 return features.completer is not None
-            case "logging":
+            case ["logging", _]:
                 return features.has_logging
         return True
 
@@ -221,12 +238,12 @@ class McpServer:
             "tasks/update": self._now(self.calling.tasks.update),
             "tasks/cancel": self._now(self.calling.tasks.cancel),
             LISTEN: self._listen,
-            "resources/list": self._now(lambda *_: self.features.list_resources()),
-            "resources/templates/list": self._now(lambda *_: self.features.list_templates()),
+            "resources/list": self._now(partial(self._list_resources, are_templates=False)),
+            "resources/templates/list": self._now(partial(self._list_resources, are_templates=True)),
             "resources/read": self._read_resource,
             "resources/subscribe": self._now(self._watch),
             "resources/unsubscribe": self._now(self._unwatch),
-            "prompts/list": self._now(lambda *_: self.features.list_prompts()),
+            "prompts/list": self._now(self._list_prompts),
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "logging/setLevel": self._now(_set_level),
@@ -243,8 +260,14 @@ class McpServer:
 
     # --- handlers --------------------------------------------------------------------------------
 
-    def _capabilities(self, *, is_modern: bool) -> dict[str, Any]:
-        found = {"tools": {"listChanged": True}, **self.features.capabilities(is_modern=is_modern)}
+    def _capabilities(self, agent: str, *, is_modern: bool) -> dict[str, Any]:
+        passed_on: dict[str, Any] = {}
+        if self._items.has_any(CallKind.RESOURCE, agent):
+            passed_on["resources"] = {"listChanged": True}
+        if self._items.has_any(CallKind.PROMPT, agent):
+            passed_on["prompts"] = {"listChanged": True}
+        own = self.features.capabilities(is_modern=is_modern)
+        found = {"tools": {"listChanged": True}, **passed_on, **own}
         return {**found, "extensions": {TASKS: {}}} if is_modern else found
 
     def _said(self) -> dict[str, Any]:
@@ -265,15 +288,15 @@ class McpServer:
         connection.log_level = "info" if self.features.has_logging else ""
         return {
             "protocolVersion": connection.version,
-            "capabilities": self._capabilities(is_modern=False),
+            "capabilities": self._capabilities(connection.agent, is_modern=False),
             "serverInfo": self._info,
             **self._said(),
         }
 
-    async def _discover(self, *_: object) -> dict[str, Any]:
+    async def _discover(self, _: Message, connection: Connection, *__: object) -> dict[str, Any]:
         return {
             "supportedVersions": list(MODERN_VERSIONS),
-            "capabilities": self._capabilities(is_modern=True),
+            "capabilities": self._capabilities(connection.agent, is_modern=True),
             **self._said(),
         }
 
@@ -318,9 +341,28 @@ class McpServer:
             self.hub.subscriptions.discard(subscription)
         return {}
 
+    def _list_resources(
+        self, connection: Connection, params: dict[str, Any], *, are_templates: bool
+    ) -> dict[str, Any]:
+        """The host's own, all on the first page, then those of upstream servers."""
+        cursor = params.get("cursor")
+        own = self.features.list_templates() if are_templates else self.features.list_resources()
+        found, following = self._items.resources(connection.agent, cursor, are_templates=are_templates)
+        return _joined(own, found, cursor, following)
+
+    def _list_prompts(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        cursor, own = params.get("cursor"), self.features.list_prompts()
+        found, following = self._items.prompts(connection.agent, cursor, self.features.prompts)
+        return _joined(own, found, cursor, following)
+
     async def _read_resource(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
-        work = self.features.read_resource(message.params, is_modern=connection.is_modern)
-        return await self.calling.run(work, dict, message, connection, emit)
+        uri, is_modern = _uri(message.params), connection.is_modern
+        if split_namespaced(uri) is None or self.features.has_resource(uri):
+            work = self.features.read_resource(message.params, is_modern=is_modern)
+            return await self.calling.run(work, dict, message, connection, emit)
+        wanted = self._items.find_resource(uri, connection.agent, is_modern=is_modern)
+        finish = partial(value_of, is_modern=is_modern, uri=uri)
+        return await self.calling.call_item(wanted, finish, message, connection, emit)
 
     async def _get_prompt(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
         arguments = message.arguments
@@ -329,8 +371,13 @@ class McpServer:
                 arguments = jiter.from_json(arguments, allow_inf_nan=False, catch_duplicate_keys=True)
             except ValueError as error:
                 raise ProtocolError(INVALID_PARAMS, "arguments are not strict JSON") from error
-        work = self.features.get_prompt(message.params, arguments)
-        return await self.calling.run(work, dict, message, connection, emit)
+        name = message.params.get("name")
+        if isinstance(name, str) and name in self.features.prompts:
+            work = self.features.get_prompt(message.params, arguments)
+            return await self.calling.run(work, dict, message, connection, emit)
+        wanted = self._items.find_prompt(name, connection.agent, arguments)
+        finish = partial(value_of, is_modern=connection.is_modern)
+        return await self.calling.call_item(wanted, finish, message, connection, emit)
 
     async def _complete(self, message: Message, *_: object) -> dict[str, Any]:
         return await self.features.complete(message.params)
@@ -346,12 +393,38 @@ class McpServer:
         connection.watched.discard(_uri(params))
         return {}
 
+    def _concerned(self, kind: Kind, agents: set[str]) -> set[str]:
+        """Agents to tell of a changed list; the others must not learn of what they were never given."""
+        if kind == "tools":
+            return self._given.outdated(agents)
+        return agents if kind in self._own_lists else self._items.concerned(kind, agents)
+
     def _hear(self, event: Event) -> None:
-        """Notify clients of events that change a list of tools; end the notices of an approval."""
+        """Notify clients of events that change a list; end the notices of an approval."""
         if isinstance(event, _LIST_CHANGES):
-            self.hub.changed("tools")
+            name = getattr(event, "tool_name", "")
+            for kind, method in _LIST_OF.items():
+                # A changed grant or policy names no tool, and may change every list that is not empty.
+                if kind_of(name) is kind if name else kind is CallKind.TOOL or self.keep.tools(kind=kind):
+                    self.hub.changed(method)
         elif isinstance(event, ApprovalDecided):
             self.calling.notices.end(event.approval_id)
+
+
+_LIST_OF: dict[CallKind, Kind] = {
+    CallKind.TOOL: "tools",
+    CallKind.PROMPT: "prompts",
+    CallKind.RESOURCE: "resources",
+}
+
+
+def _joined(
+    own: dict[str, Any], found: list[dict[str, Any]], cursor: object, following: str
+) -> dict[str, Any]:
+    """A page of the host's own entries and of those that upstream servers pass on."""
+    ((key, entries),) = own.items()
+    page = {key: [*(entries if cursor is None else ()), *found]}
+    return {**page, "nextCursor": following} if following else page
 
 
 _OFFERED_IF_REGISTERED = frozenset(

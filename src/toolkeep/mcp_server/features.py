@@ -1,7 +1,8 @@
-"""Resources, prompts, completion and logging; each is disabled until the host registers something.
+"""The host's own resources, prompts, completion and logging; each is disabled until one is registered.
 
 The host's own code provides them, to every client alike. They are not tools: no policy is evaluated and
-nothing is written to the audit log. Do not serve data that only some agents may read through them.
+nothing is written to the audit log. Do not serve data that only some agents may read through them. Those of
+upstream servers are in `upstream_items`.
 """
 
 import base64
@@ -77,6 +78,12 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         return {"name": self.name, "description": self.description, "arguments": arguments}
 
 
+def not_found(uri: str, *, is_modern: bool) -> ProtocolError:
+    """The error of a resource that does not exist, or not for this agent."""
+    code = INVALID_PARAMS if is_modern else NOT_FOUND_BEFORE_2026
+    return ProtocolError(code, "Resource not found", {"uri": uri})
+
+
 class Features:
     """The features of a server besides tools."""
 
@@ -120,14 +127,22 @@ class Features:
         )
         return {"contents": [{"uri": uri, "mimeType": resource.mime_type, **content}]}
 
+    def has_resource(self, uri: str) -> bool:
+        """Whether the host has registered a resource for the URI, or a template that it matches."""
+        return self._match(uri) is not None
+
     def _find(self, uri: str, *, is_modern: bool) -> tuple[Resource, dict[str, str]]:
+        if (found := self._match(uri)) is not None:
+            return found
+        raise not_found(uri, is_modern=is_modern)
+
+    def _match(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         if (found := self.resources.get(uri)) is not None and not found.is_template:
             return found, {}
         for one in self.resources.values():
             if one.is_template and (parts := one.match(uri)) is not None:
                 return one, parts
-        code = INVALID_PARAMS if is_modern else NOT_FOUND_BEFORE_2026
-        raise ProtocolError(code, "Resource not found", {"uri": uri})
+        return None
 
     def list_prompts(self) -> dict[str, Any]:
         """`prompts/list`."""

@@ -51,9 +51,9 @@ class Subscription:
 class Subscriptions:
     """All subscribers of one server."""
 
-    def __init__(self, outdated: Callable[[set[str]], set[str]]) -> None:
-        """`outdated` returns the agents whose tool list differs from the one they were given."""
-        self._outdated = outdated
+    def __init__(self, concerned: Callable[[Kind, set[str]], set[str]]) -> None:
+        """`concerned` returns those of the agents who are told that a list has changed."""
+        self._concerned = concerned
         self.connections: set[Connection] = set()
         self.subscriptions: set[Subscription] = set()
         self._changed: set[Kind] = set()
@@ -94,7 +94,7 @@ class Subscriptions:
             connections = [one for one in self.connections if one.emit is not None]
             subscriptions = [one for one in self.subscriptions if kind in one.kinds]
             agents = {one.agent for one in connections} | {one.agent for one in subscriptions}
-            concerned = self._outdated(agents) if kind == "tools" else agents
+            concerned = self._concerned(kind, agents)
             for connection in connections:
                 if connection.emit is not None and connection.agent in concerned:
                     connection.emit(plain)

@@ -1,4 +1,4 @@
-"""`tools/call`: from a message to a call of the keep, and from its result to the answer.
+"""`tools/call`, `prompts/get`, `resources/read`: from a message to a call of the keep, and to the answer.
 
 The agent is that of the connection. What the client says about itself is only recorded with the call.
 """
@@ -24,6 +24,7 @@ from toolkeep.mcp_server.progress_notifications import Progress
 from toolkeep.mcp_server.request_state import RequestStates
 from toolkeep.mcp_server.tasks import Tasks, check_has_tasks
 from toolkeep.mcp_server.tool_search import CALL, FIND, find, read_call
+from toolkeep.mcp_server.upstream_items import Wanted
 from toolkeep.providers.mcp import for_mcp, result_data
 
 _NO_SUCH_TOOL: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
@@ -105,6 +106,25 @@ class ToolCallHandler:
             on_progress=progress if progress.to is not None else None,
         )
         bound = (name, arguments, tool.definition_hash if tool else "")
+        return await self.run(work, finish, message, connection, emit, bound, progress)
+
+    async def call_item(
+        self, wanted: Wanted, finish: Finish, message: Message, connection: Connection, emit: Emit
+    ) -> dict[str, Any]:
+        """Handle one `prompts/get` or `resources/read` of an upstream server: a call of its own kind."""
+        tool, progress = wanted.tool, Progress(message, emit)
+        work = self._keep.call(
+            tool.name,
+            wanted.arguments,
+            agent=connection.agent,
+            session=connection.session,
+            conversation=connection.label,
+            correlation_id=_trace(message.meta),
+            forwarded=True,
+            on_progress=progress if progress.to is not None else None,
+            kind=tool.definition.kind,
+        )
+        bound = (tool.name, wanted.arguments, tool.definition_hash)
         return await self.run(work, finish, message, connection, emit, bound, progress)
 
     async def run(

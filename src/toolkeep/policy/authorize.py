@@ -422,7 +422,7 @@ class Authorizer:
             return CallFacts(
                 arguments=checked.arguments, session=request.session, conversation=request.conversation
             )
-        held: dict[str, set[str]] = {"fs": set(), "net": set(), "process": set(), "db": set()}
+        held: dict[str, set[str]] = {area: set() for area in ("fs", "net", "process", "db", "mcp")}
         canonical: dict[str, str] = {}
         for capability in plan.wholes(touched):
             if capability.scope in ANY_SCOPE:  # fails every allowlist: the call may touch anything

@@ -70,7 +70,7 @@ def could_allow(grant: Grant, definition: ToolDefinition) -> bool:
 
 def _is_fixed(kind: str) -> bool:
     """Whether scopes of a kind are compared as text: folders and programs are looked up at each call."""
-    return TOUCH_FORMS[kind] not in (TouchForm.PATH, TouchForm.ARGV)
+    return TOUCH_FORMS.get(kind) not in (TouchForm.PATH, TouchForm.ARGV)
 
 
 def _covers(grant: Grant, kind: str, scope: str) -> bool:
@@ -78,7 +78,7 @@ def _covers(grant: Grant, kind: str, scope: str) -> bool:
     if scope in ANY_SCOPE or not _is_fixed(kind):
         return True
     held = [one.scope for one in grant.capabilities if one.kind == kind and one.scope not in ANY_SCOPE]
-    if TOUCH_FORMS[kind] is not TouchForm.URL:
+    if TOUCH_FORMS.get(kind) is not TouchForm.URL:
         return scope in held
     try:
         wanted = HostScope.read(scope)

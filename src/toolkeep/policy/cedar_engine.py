@@ -375,6 +375,7 @@ def tool_entities(tool: RegisteredTool) -> list[dict[str, Any]]:
         "capabilities": list(map(str, definition.capabilities)),
         "isolation": definition.constraints.isolation.rank,
         "is_built_in": tool.is_built_in,
+        "kind": definition.kind.value,
         "version": definition.version,
     }
     ancestors = [uid._asdict() for uid in tool_ancestors(definition)]

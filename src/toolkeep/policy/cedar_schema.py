@@ -48,6 +48,7 @@ TOOL_ATTRIBUTES: Final[dict[str, Any]] = {
     "capabilities": _STRINGS,
     "isolation": _LONG,
     "is_built_in": {"type": "Boolean"},
+    "kind": _STRING,
     "version": _STRING,
 }
 

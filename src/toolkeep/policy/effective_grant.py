@@ -104,14 +104,16 @@ def check_scopes(capabilities: Iterable[Capability]) -> None:
 def _granted(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:
     """The scope of a grant; ValueError for one that could never allow anything."""
     if held.scope in ANY_SCOPE:  # least privilege: no agent is granted a whole kind
-        raise ValueError(f"{held} grants nothing: name a scope, such as {_EXAMPLES[held.kind]}")
-    if TOUCH_FORMS[held.kind] is TouchForm.URL:
+        raise ValueError(
+            f"{held} grants nothing: name a scope, such as {_EXAMPLES.get(held.kind, f'{held.kind}:NAME')}"
+        )
+    if TOUCH_FORMS.get(held.kind) is TouchForm.URL:
         return HostScope.read_grant(held.scope)
     return _scope(held, base, search, written)
 
 
 def _scope(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:
-    match TOUCH_FORMS[held.kind]:
+    match TOUCH_FORMS.get(held.kind):
         case TouchForm.PATH:
             return Folder(held.scope, base, written)
         case TouchForm.URL:

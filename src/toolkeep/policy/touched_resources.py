@@ -226,6 +226,8 @@ def _dispensable(definition: ToolDefinition) -> frozenset[str]:
 
 def whole_scope(capability: Capability, base: str, search: str) -> Touched:
     """A requirement's whole scope as a touched resource; the caller closes it."""
+    if capability.kind not in TOUCH_FORMS:  # an upstream, compared by its name
+        return Touched(capability.kind, "", capability.scope)
     if TOUCH_FORMS[capability.kind] is not TouchForm.URL:
         return _touch(Touches(capability.kind), "", capability.scope, base, search)
     try:

@@ -32,6 +32,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is quarantined, if it is."""
     suspicion: str = ""
     """What a person should review in the text of an import before it is offered."""
+    is_scanned: bool = False
+    """Whether the text of an import was scanned already; `suspicion` is then the whole outcome."""
     aliases: tuple[str, ...] = ()
     """Its aliases, if the tool cannot be read."""
     warnings: tuple[Problem, ...] = ()

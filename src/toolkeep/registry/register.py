@@ -270,7 +270,7 @@ def _suspicion(definition: ToolDefinition, offer: Offer | None) -> str:
     """What a person should review first. Every import is scanned, whichever provider brings it."""
     if definition.source.is_by_hand:
         return ""
-    if offer and offer.suspicion:
+    if offer and (offer.suspicion or offer.is_scanned):
         return offer.suspicion
     from toolkeep.definitions.injection_scan import quarantine_reasons, scan_for_injection
 

@@ -13,7 +13,7 @@ from toolkeep.authoring.foreign_tools import ForeignTool
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition, definition_data
 from toolkeep.definitions.version_order import fold, split_version
-from toolkeep.definitions.vocabulary import Category, Tier, ToolState
+from toolkeep.definitions.vocabulary import CallKind, Category, Tier, ToolState
 from toolkeep.errors import NotAccepted, StaysDisabled, ToolkeepError, UnknownTool
 from toolkeep.events import (
     Bus,
@@ -261,12 +261,14 @@ class ToolRegistry:
         enabled: bool | None = None,
         category: Category | None = None,
         capability: str | None = None,
+        kind: CallKind | None = CallKind.TOOL,
     ) -> list[RegisteredTool]:
         """Tools by category, then by name: all, or those that match the filters.
 
-        `capability` is a kind, `fs.read`, or a kind with its scope, `fs.read:./docs`.
+        `capability` is a kind, `fs.read`, or a kind with its scope, `fs.read:./docs`. Without `kind`, prompts
+        and resources are there too.
         """
-        found = self.snapshot.all()
+        found = self.snapshot.all() if kind is None else self.snapshot.of_kind(kind)
         if enabled is None and category is None and capability is None:
             return list(found)
         return [
@@ -288,7 +290,7 @@ class ToolRegistry:
         return isinstance(name, str) and self.find(name) is not None
 
     def __len__(self) -> int:
-        return len(self.snapshot.families)
+        return len(self.snapshot.of_kind(CallKind.TOOL))
 
     def __bool__(self) -> bool:
         return True

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from toolkeep.calls import Refusal, RegisteredTool, Violation
-from toolkeep.definitions.vocabulary import ToolState
+from toolkeep.definitions.vocabulary import CallKind, ToolState
 from toolkeep.errors import Code
 from toolkeep.events import Bus, ToolUnanswered
 from toolkeep.limits import LISTED_NAMES
@@ -33,8 +33,9 @@ def resolve_name(
     *,
     correlation_id: str = "",
     sees: Sees | None = None,
+    kind: CallKind = CallKind.TOOL,
 ) -> RegisteredTool | Refusal:
-    """The tool of a name, or the refusal; publishes an event.
+    """The tool of a name, or the refusal; publishes an event. What is of another kind is unknown.
 
     A tool that the caller may not see is reported as unknown, in the same words: otherwise an agent could
     find out which tools exist by trying names.
@@ -42,7 +43,7 @@ def resolve_name(
     if sees is None and (answers := snapshot.answering.get(name)) is not None:
         return answers
     found = snapshot.find(name)
-    if found is not None and sees is not None and not sees(found):
+    if found is not None and (found.definition.kind is not kind or (sees is not None and not sees(found))):
         found = None
     if found is not None and found.is_enabled:
         return found

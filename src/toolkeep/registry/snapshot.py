@@ -11,8 +11,9 @@ import msgspec
 
 from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.version_order import fold, precedence, split_version
-from toolkeep.definitions.vocabulary import Tier, ToolState
+from toolkeep.definitions.vocabulary import CallKind, Tier, ToolState
 from toolkeep.errors import BuiltInProtected, DuplicateTool
 from toolkeep.limits import VERSIONS
 from toolkeep.registry.tiers import check_count
@@ -94,9 +95,9 @@ class _IndexDraft(Generic[V]):
 
 
 class Snapshot:
-    """The tools by name, alias and version; lookup ignores case."""
+    """The tools by name, alias and version, and the prompts and resources; lookup ignores case."""
 
-    __slots__ = ("_ordered", "answering", "custom_count", "families", "names")
+    __slots__ = ("_ordered", "_tools", "answering", "custom_count", "families", "names")
 
     def __init__(
         self,
@@ -110,9 +111,10 @@ class Snapshot:
         self.names = names
         """Folded names and aliases, mapped to folded names."""
         self.answering = answering
-        """By exact name, the newest enabled version: the fast path of a call."""
+        """Tools by exact name, the newest enabled version: the fast path of a call."""
         self.custom_count = custom_count
         self._ordered: tuple[RegisteredTool, ...] | None = None
+        self._tools: dict[CallKind, tuple[RegisteredTool, ...]] = {}
 
     def find(self, name: str) -> RegisteredTool | None:
         """The tool of that name or alias, ignoring case, or of that name and version.
@@ -137,6 +139,13 @@ class Snapshot:
             heads = map(_head, self.families.values())
             self._ordered = tuple(sorted(heads, key=lambda t: (t.definition.category.number, t.name)))
         return self._ordered
+
+    def of_kind(self, kind: CallKind) -> tuple[RegisteredTool, ...]:
+        """The same, of one kind."""
+        found = self._tools.get(kind)
+        if found is None:
+            found = self._tools[kind] = tuple(t for t in self.all() if t.definition.kind is kind)
+        return found
 
 
 EMPTY = Snapshot(Index({}, {}), Index({}, {}), Index({}, {}))
@@ -213,6 +222,8 @@ class Draft:
             for name in (tool.name, *tool.definition.aliases):
                 self._names[fold(name)] = key
         head = _head(family)
+        if kind_of(head.name) is not CallKind.TOOL:
+            return  # found by `find` only: what a model or client calls as a tool must be one
         if head.is_enabled:
             self._answering[head.name] = head
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.vocabulary import Category, Tier
+from toolkeep.definitions.vocabulary import CallKind, Category, Tier
 from toolkeep.errors import ProviderFailed
 from toolkeep.events import Bus, Listener, ProjectNotAccepted
 from toolkeep.limits import Limits
@@ -237,10 +237,21 @@ class ToolCatalog:
         enabled: bool | None = None,
         category: Category | str | None = None,
         capability: str | None = None,
+        kind: str | None = CallKind.TOOL,
     ) -> list[RegisteredTool]:
-        """Every tool, or those that match, by category, then by name; of each the newest enabled version."""
+        """Every tool, or those that match, by category, then by name; of each the newest enabled version.
+
+        `kind` is `prompt` or `resource` for what upstream MCP servers pass on; None for all.
+        """
         wanted = None if category is None else Category.read(category)
-        return self._registry.all(enabled=enabled, category=wanted, capability=capability)
+        of_kind = None if kind is None else CallKind.read(kind)
+        return self._registry.all(enabled=enabled, category=wanted, capability=capability, kind=of_kind)
+
+    def registered_names(self) -> list[str]:
+        """Every name and alias, also of prompts and resources: what no other one can have."""
+        return [
+            name for tool in self._registry.all(kind=None) for name in (tool.name, *tool.definition.aliases)
+        ]
 
     def search(self, text: str, *, limit: int = 5) -> list[RegisteredTool]:
         """The enabled tools that match a description best."""

@@ -147,11 +147,11 @@ FAILURES = {
     "leave": ("ACODE-TSR-034", "its program ended with exit status 3"),
     "crash": ("ACODE-TSR-034", "its program ended by signal 6 (Aborted)"),
     "close": ("ACODE-TSR-034", "its program closed its standard output"),
-    "junk": ("ACODE-TSR-035", "its program wrote wrote a line that is not a response: it is not JSON"),
+    "junk": ("ACODE-TSR-035", "its program wrote a line that is not a response: it is not JSON"),
     "empty": ("ACODE-TSR-035", "its program wrote an empty line"),
     "say twice": (
         "ACODE-TSR-035",
-        "its program wrote wrote a line that is not a response: a key appears twice",
+        "its program wrote a line that is not a response: a key appears twice",
     ),
     "answer another": ("ACODE-TSR-035", "its program answered another request"),
     "answer nobody": ("ACODE-TSR-035", "its program wrote an object that is no answer"),

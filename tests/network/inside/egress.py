@@ -414,7 +414,9 @@ async def test_a_wildcard_and_a_named_network_lead_where_each_may(world: World) 
     async with egress_socket("*.shop.example", "api.shop.example=10.0.0.0/8") as egress:
         assert status(await say(egress, get("http://api.shop.example/"))) == 200
         world.name("other.shop.example", [PRIVATE])
-        assert is_refused(await say(egress, get("http://other.shop.example/")), "public addresses alone")
+        assert is_refused(
+            await say(egress, get("http://other.shop.example/")), "an address that is not public"
+        )
 
 
 async def test_toolkeeps_own_ports_are_refused_at_every_address_of_the_machine(world: World) -> None:
@@ -736,7 +738,7 @@ async def test_requests_are_counted_refused_ones_too(world: World) -> None:
     async with egress_socket("shop.example", max_requests=2) as egress:
         assert status(await say(egress, get("http://shop.example/"))) == 200
         assert is_refused(await say(egress, get("http://other.example/")), "not among")
-        assert is_refused(await say(egress, get("http://shop.example/")), "has made its 2 requests")
+        assert is_refused(await say(egress, get("http://shop.example/")), "has used its 2 requests")
     assert len(server.heard) == 1
 
 
@@ -747,7 +749,7 @@ async def test_bytes_are_counted_in_both_directions(world: World) -> None:
         assert len(await say(egress, get("http://shop.example/"))) < 45_000
     async with egress_socket("shop.example", max_bytes=40_000) as egress:
         post = b"POST http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 50000\r\n\r\n"
-        assert is_refused(await say(egress, post + bytes(50_000)), "has moved its 40000 bytes")
+        assert is_refused(await say(egress, post + bytes(50_000)), "has used its 40000 bytes")
         assert egress.budget.bytes <= 40_000
     assert all(len(heard) < 41_000 for heard in server.heard)
 
@@ -766,7 +768,7 @@ async def test_an_answer_that_the_budget_cuts_does_not_look_whole(world: World) 
             raise AssertionError("it looks whole")
         finally:
             writer.close()
-    assert egress.contacts[0].problem == "this call has moved its 100000 bytes"
+    assert egress.contacts[0].problem == "this call has used its 100000 bytes"
 
 
 async def test_bytes_of_a_tunnel_are_counted(world: World) -> None:
@@ -781,7 +783,7 @@ async def test_bytes_of_a_tunnel_are_counted(world: World) -> None:
         else:
             raise AssertionError
         assert egress.budget.bytes <= 100_000
-    assert egress.contacts[0].problem == "this call has moved its 100000 bytes"
+    assert egress.contacts[0].problem == "this call has used its 100000 bytes"
 
 
 async def test_connections_beyond_the_bound_wait_their_turn(world: World) -> None:

@@ -227,7 +227,7 @@ async def test_what_goes_wrong_is_told_by_its_code(world: World) -> None:
         (answer()[:-1], {}, Code.TOOL_FAILED, "broke off"),
         (answer(b"{}", "X: " + "a" * 200_000), {}, Code.TOOL_FAILED, "broke off, or is not HTTP/1.1"),
         (answer(bytes(5000)), {"resource_bounds": {"max_network": {"max_requests": 1, "max_bytes": 4000}}},
-         Code.NOT_PERMITTED, "has moved its 4000 bytes"),
+         Code.NOT_PERMITTED, "has used its 4000 bytes"),
     ]  # fmt: skip
     for said, changes, code, words in cases:
         server.answer = said
@@ -251,7 +251,7 @@ async def test_a_server_that_cannot_be_reached_or_trusted_is_told(world: World) 
     world.name("other.example", [PUBLIC])
     await world.serve(Server(), PUBLIC, 443, names=["shop.example"])
     untrusted = await Shop("https://other.example", capabilities=["net.write:other.example"]).call()
-    assert "the certificate of its server does not hold" in untrusted.text
+    assert "the certificate of its server is invalid" in untrusted.text
     plain = await serve(world, answer(), "third.shop.example")
     await world.serve(plain, PUBLIC, 8443)
     with patch.object(http_exchange, "DIAL_SECONDS", 0.5):
@@ -259,8 +259,8 @@ async def test_a_server_that_cannot_be_reached_or_trusted_is_told(world: World) 
         no_tls = await shop.call()
     assert (no_tls.code, "TLS with" in no_tls.text, plain.heard) == (Code.TOOL_FAILED, True, [b""])
     missing = await Shop("http://no.shop.example", capabilities=["net.write:no.shop.example"]).call()
-    assert "its server could not be found" in missing.text
-    assert "'no.shop.example' could not be found" in diagnosis(missing).detail
+    assert "its server could not be resolved" in missing.text
+    assert "'no.shop.example' could not be resolved" in diagnosis(missing).detail
 
 
 async def test_a_server_that_is_silent_is_given_up_at_the_deadline(world: World) -> None:
@@ -361,7 +361,7 @@ async def test_a_private_server_is_asked_by_a_grant_that_names_it_and_the_record
     result = await plain.keep.call("ask_shop", {}, agent="ada")
     assert (result.code, PRIVATE in result.text) == (Code.NOT_PERMITTED, False)
     assert diagnosis(result).remedy == (
-        f"it leads to {PRIVATE}, which needs a grant of its own: api.corp:80={PRIVATE}"
+        f"it resolves to {PRIVATE}, which needs its own grant: api.corp:80={PRIVATE}"
     )
     assert len(server.heard) == 3
 
@@ -457,7 +457,7 @@ async def test_a_loop_of_redirects_ends(world: World) -> None:
     assert (result.code, f"more than {REDIRECTS} times" in result.text) == (Code.TOOL_FAILED, True)
     assert len(server.heard) == REDIRECTS + 1
     bounded = await Shop(resource_bounds={"max_network": {"max_requests": 2, "max_bytes": 10_000}}).call()
-    assert (bounded.code, "has made its 2 requests" in bounded.text) == (Code.NOT_PERMITTED, True)
+    assert (bounded.code, "has used its 2 requests" in bounded.text) == (Code.NOT_PERMITTED, True)
 
 
 async def test_isolation_that_nobody_here_could_give_is_refused(world: World) -> None:

@@ -101,7 +101,9 @@ async def begun() -> McpSession:
 
 async def called(talk: McpSession) -> str:
     try:
-        found = await talk.client.call("echo", {"text": "x"}, ActiveCall("call"))
+        found = await talk.client.call(
+            "tools/call", {"name": "echo", "arguments": {"text": "x"}}, ActiveCall("call")
+        )
         return f"ok: {value_of(found, wants_structure=False)}"
     except UpstreamFailed as failed:
         return failed.reason
@@ -188,7 +190,9 @@ async def test_a_stream_that_says_nothing_for_ever_ends_with_the_call(world: Wor
     talk = await begun()
     with suppress(TimeoutError):
         async with asyncio.timeout(0.3):
-            await talk.client.call("echo", {"text": "x"}, ActiveCall("call"))
+            await talk.client.call(
+                "tools/call", {"name": "echo", "arguments": {"text": "x"}}, ActiveCall("call")
+            )
     await upstream.left.wait()
     assert talk.is_alive
     await talk.close()

@@ -149,7 +149,9 @@ async def talk(access: Access) -> McpSession:
 
 
 async def called(access: Access) -> Any:
-    said = await (await talk(access)).client.call("echo", {}, ActiveCall("call"))
+    said = await (await talk(access)).client.call(
+        "tools/call", {"name": "echo", "arguments": {}}, ActiveCall("call")
+    )
     return value_of(said, wants_structure=False)
 
 
@@ -208,7 +210,9 @@ async def test_what_a_server_calls_its_document_is_its_own_and_public(world: Wor
     server, auth = await both(world)
     inner = await Site().serve(world, "inner.example", PRIVATE)
     for place in (f"https://inner.example{PRM}", f"https://{METADATA}{PRM}", f"https://auth.example{PRM}"):
-        assert "is another server" in await why_not(find_protected(AuthorizationServerClient(), URL, place))
+        assert "is on another server" in await why_not(
+            find_protected(AuthorizationServerClient(), URL, place)
+        )
     for place in (
         f"http://mcp.example{PRM}",
         "file:///etc/passwd",
@@ -288,7 +292,7 @@ async def test_documents_must_be_about_what_they_were_asked_for(world: World) ->
         7,
     ):
         server.pages[PRM] = {"resource": resource, "authorization_servers": [ISSUER]}
-        assert "the resource in its metadata" in await why_not(signed_in()), resource
+        assert "resource" in await why_not(signed_in()), resource
     server.pages[PRM] = {"resource": "https://mcp.example", "authorization_servers": [ISSUER]}
     assert (await signed_in()).resource == "https://mcp.example"
     for issuer in ("https://bank.example", f"{ISSUER}/", "https://AUTH.example", None):
@@ -336,8 +340,8 @@ async def test_an_answer_of_another_attempt_is_not_taken(world: World) -> None:
 async def test_a_code_of_another_issuer_goes_nowhere(world: World) -> None:
     _, auth = await both(world, authorization_response_iss_parameter_supported=True)
     changes: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
-        "comes from another issuer": lambda back: {**back, "iss": "https://evil.example"},
-        "does not say which issuer": lambda back: {key: text for key, text in back.items() if key != "iss"},
+        "is from another issuer": lambda back: {**back, "iss": "https://evil.example"},
+        "lacks its issuer": lambda back: {key: text for key, text in back.items() if key != "iss"},
         "access was denied": lambda back: {"error": "access_denied", "state": back["state"], "iss": ISSUER},
     }
     for reason, change in changes.items():
@@ -393,7 +397,7 @@ async def test_tokens_that_cannot_be_a_header_are_refused(world: World) -> None:
     ):
         auth.pages["/token"] = said
         reason = await why_not(exchange_code(AuthorizationServerClient(), KEPT, "c0de", "v"))
-        assert "gave a token" in reason, said
+        assert "issued a" in reason, said
         assert TOKEN not in reason
 
 
@@ -403,7 +407,7 @@ async def test_what_a_token_endpoint_says_is_in_no_error(world: World) -> None:
         auth.pages["/token"] = (400, said)
         reason = await why_not(exchange_code(AuthorizationServerClient(), KEPT, "c0de", "v"))
         assert TOKEN not in reason
-        assert "gave no token" in reason
+        assert "issued no token" in reason
 
 
 async def test_a_token_that_is_over_is_refreshed_and_kept(world: World) -> None:
@@ -466,9 +470,7 @@ async def test_a_sign_in_that_no_longer_counts_is_said_to_a_person(world: World)
     server.tokens = set()
     auth.pages["/token"] = (400, {"error": "invalid_grant"})
     tokens = kept()
-    assert "a person runs `toolkeep sign-in up`" in await why_not(
-        called(StoredCredentials("up", URL, tokens))
-    )
+    assert "run `toolkeep sign-in up`" in await why_not(called(StoredCredentials("up", URL, tokens)))
     found = tokens.get("up")
     assert found is not None
     assert (found.access_token, found.refresh_token) == ("", "")
@@ -478,7 +480,9 @@ async def test_a_call_asks_no_person_for_more_and_remembers_what_was_wanted(worl
     server, auth = await both(world)
     server.scope = "write read"
     tokens = kept()
-    assert "wants more than was agreed to" in await why_not(called(StoredCredentials("up", URL, tokens)))
+    assert "requires scopes that the last sign-in did not grant" in await why_not(
+        called(StoredCredentials("up", URL, tokens))
+    )
     found = tokens.get("up")
     assert found is not None
     assert (found.wanted, found.access_token) == ("write read", TOKEN)
@@ -522,7 +526,7 @@ async def test_a_server_that_always_wants_more_is_given_up(world: World) -> None
         return answer((401 if "authorization" not in asked.headers else 403, {}), WWW_Authenticate=wanted)
 
     server.pages["/mcp"] = more
-    assert "refuses the token" in await why_not(called(InteractiveSignIn(URL, OAuthSettings(), browser)))
+    assert "rejected a token" in await why_not(called(InteractiveSignIn(URL, OAuthSettings(), browser)))
     assert len(browser.shown) == 2
 
 

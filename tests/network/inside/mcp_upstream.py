@@ -86,7 +86,12 @@ async def begun(
 
 
 async def said(talk: McpSession, text: str = "hello") -> Any:
-    return value_of(await talk.client.call("echo", {"text": text}, ActiveCall("call")), wants_structure=False)
+    return value_of(
+        await talk.client.call(
+            "tools/call", {"name": "echo", "arguments": {"text": text}}, ActiveCall("call")
+        ),
+        wants_structure=False,
+    )
 
 
 async def why_not(work: Any) -> str:
@@ -102,7 +107,7 @@ async def test_a_server_is_asked_with_its_session_version_and_headers(world: Wor
     upstream.session = "abc"
     await serve(world, upstream)
     talk = await begun(Authorization="Bearer t0ken")
-    assert (list(talk.pins), await said(talk)) == (["echo"], "hello")
+    assert (list(await talk.pins("tools")), await said(talk)) == (["echo"], "hello")
     last = upstream.heads[-1].lower()
     for line in (b"mcp-session-id: abc", b"mcp-protocol-version: 2025-11-25", b"authorization: bearer t0ken"):
         assert line in last, last
@@ -247,7 +252,9 @@ async def test_progress_is_told_while_the_stream_goes_on_and_the_answer_ends_it(
 
     await serve(world, Streaming(slowly))
     talk = await begun()
-    said = await talk.client.call("echo", {"text": "x"}, ActiveCall("call"), lambda *_: told.set())
+    said = await talk.client.call(
+        "tools/call", {"name": "echo", "arguments": {"text": "x"}}, ActiveCall("call"), lambda *_: told.set()
+    )
     assert value_of(said, wants_structure=False) == "hello"
     await gone.wait()
 
@@ -494,7 +501,10 @@ async def recorded_of_two(world: World, *, on_its_own: bool) -> list[tuple[str, 
     log = Log()
     await serve(world, AskingForOne(on_its_own=on_its_own))
     talk = await begun(answering(lambda _: {}, log))
-    calls = [talk.client.call("echo", {"text": name}, ActiveCall(name)) for name in ("asks", "waits")]
+    calls = [
+        talk.client.call("tools/call", {"name": "echo", "arguments": {"text": name}}, ActiveCall(name))
+        for name in ("asks", "waits")
+    ]
     await asyncio.gather(*calls)
     await talk.close()
     return sorted(log.lines)
@@ -698,7 +708,7 @@ async def test_no_session_is_ended_that_never_was_or_that_is_forgotten(world: Wo
     await serve(world, upstream)
     talk = await begun()
     upstream.status = b"404 Not Found"
-    await why_not(talk.client.list_tools())
+    await why_not(talk.client.list_entries("tools"))
     await talk.close()
     upstream.status, upstream.session = b"200 OK", ""
     await (await begun()).close()
@@ -712,7 +722,7 @@ async def test_a_session_id_counts_only_where_the_handshake_gives_it(world: Worl
     await (await start_http(URL, hosts, dict, "2026-07-28")).close()
     talk = await begun()
     upstream.session = "another"
-    await talk.client.list_tools()
+    await talk.client.list_entries("tools")
     await talk.close()
     assert upstream.ended == ["abc"]
 

@@ -211,9 +211,9 @@ async def test_each_trouble_is_told_apart(world: World) -> None:
     made = await forge(world)
     assert "there is no such repository" in (await made.push(f"https://{HOST}/none.git")).text
     plain(made.bare, "config", "http.receivepack", "false")
-    assert "does not allow it to who asks" in (await made.push()).text
+    assert "the server denied access" in (await made.push()).text
     made.server.answer = b"HTTP/1.1 302 Go\r\nLocation: https://other.example/\r\nContent-Length: 0\r\n\r\n"
-    assert "sends on to another address" in (await made.push(secrets={HOST: TOKEN})).text
+    assert "redirects to another address" in (await made.push(secrets={HOST: TOKEN})).text
     made.server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
     assert "was not pushed" in (await made.push()).text
 

@@ -994,7 +994,7 @@ def test_a_key_that_is_gone_is_replaced_by_no_other_while_the_log_is_written(fol
     kept = key.read_bytes()
     key.unlink()
     log.append({"n": 1}).result()
-    with pytest.raises(StateUnusable, match=r"log\.key: is gone"):
+    with pytest.raises(StateUnusable, match=r"log\.key: is missing"):
         log.checkpoint()
     key.write_bytes(kept)
     log.close()
@@ -1008,7 +1008,7 @@ def test_a_signed_log_without_its_key_gets_no_other(folder: Path) -> None:
     key.unlink()
     log = AuditLog(folder)
     for use in (lambda: log.append({"n": 2}).result(), log.public_key):
-        with pytest.raises(StateUnusable, match=r"log\.key: is gone"):
+        with pytest.raises(StateUnusable, match=r"log\.key: is missing"):
             use()
     log.close()
     assert not key.exists()

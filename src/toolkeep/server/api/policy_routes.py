@@ -111,7 +111,7 @@ def _checked(keep: Keep, body: CheckBody) -> PolicyReport:
     except PoliciesRefused as refused:
         return _report(0, refused.problems)
     own = sum(policy.source in {source.name for source in sources} for policy in policies.policies)
-    return _report(own, check_policies(policies, keep.tools(), keep.agents))
+    return _report(own, check_policies(policies, keep.tools(kind=None), keep.agents))
 
 
 def _report(count: int, problems: Any) -> PolicyReport:

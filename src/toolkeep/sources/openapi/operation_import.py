@@ -254,6 +254,7 @@ def _offer(
         name=made.name,
         runner=Run(kind="http", target=plan.target),
         suspicion=imported.held_back,
+        is_scanned=True,
         warnings=(*imported.warnings, *warnings),
     )
     return offer, authentication.secrets
