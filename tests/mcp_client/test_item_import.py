@@ -281,8 +281,14 @@ class Library:
 
     def get_tool_definitions(self) -> Any:
         wishes = ImportOptions(name="docs", prompts=("*",), resources=("*",))
-        lists = {"prompts": (PROMPT,), "resources": tuple(RESOURCES), "templates": tuple(TEMPLATES)}
-        return import_items(PinnedTools(server={}, tools=(), **lists), wishes)
+        listed = PinnedTools(
+            server={},
+            tools=(),
+            prompts=(PROMPT,),
+            resources=tuple(RESOURCES),
+            templates=tuple(TEMPLATES),
+        )
+        return import_items(listed, wishes)
 
 
 def test_lists_have_pages_and_only_agents_that_may_use_one_are_told_of_changes(

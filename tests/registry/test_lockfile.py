@@ -76,6 +76,9 @@ def edited(change: Any, line: int = 2) -> bytes:
     return "\n".join(lines).encode()
 
 
+PACKAGE = b'{"upstream":"openapi:shop","package":"npm:ms","version":"1.0","integrity":"sha512-x"}'
+
+
 @pytest.mark.parametrize(
     ("raw", "line"),
     [
@@ -88,9 +91,11 @@ def edited(change: Any, line: int = 2) -> bytes:
         pytest.param(edited(lambda d: d.update(definition=5)), 3, id="no definition"),
         pytest.param(edited(lambda d: d["definition"].update(danger="none")), 3, id="a definition that cannot be"),
         pytest.param(edited(lambda d: d.update(identity=5), 1), 2, id="an identity that is none"),
-        pytest.param(edited(lambda d: d.update({"toolkeep.lock": 2}), 0), 1, id="another version"),
+        pytest.param(edited(lambda d: d.update({"toolkeep.lock": 3}), 0), 1, id="another version"),
         pytest.param(write_lock(lock(A)) + write_lock(lock(A)).splitlines()[2], 4, id="a tool twice"),
         pytest.param(write_lock(lock(A)) + write_lock(lock(A)).splitlines()[1], 4, id="an upstream twice"),
+        pytest.param(write_lock(lock(A)) + PACKAGE.replace(b"shop", b"other"), 0, id="a package of nobody"),
+        pytest.param(write_lock(lock(A)) + PACKAGE.replace(b"1.0", b"1.0\",\"url\":\""), 4, id="a package with more"),
         pytest.param(write_lock(lock(A)) + b"<<<<<<< ours\n", 4, id="merged by halves"),
         pytest.param(write_lock(lock(A)) + b"{", 4, id="cut"),
         pytest.param(write_lock(lock(A)) + b'{"a":1,"a":2}', 4, id="a key twice"),

@@ -166,16 +166,16 @@ SIZES: Mapping[str, Mapping[str, int]] = {
         "standard": 160,
         "strict": 248,
         "strict+spawn": 235,
-        "strict+connect": 261,
-        "strict+both": 247,
+        "strict+connect": 270,
+        "strict+both": 256,
         "restricted": 226,
     },
     "aarch64": {
         "standard": 149,
         "strict": 230,
         "strict+spawn": 217,
-        "strict+connect": 241,
-        "strict+both": 228,
+        "strict+connect": 250,
+        "strict+both": 237,
         "restricted": 211,
     },
 }
@@ -351,7 +351,9 @@ HOSTILE_WHERE_CONFINED: list[tuple[str, tuple[int, ...]]] = [
     ("sendmsg", (3, 0, 0x20000000)),
     *[("setsockopt", (3, 1, option)) for option in (26, 50, 51, 52)],
     ("setsockopt", (3, 6, 31)),
-    *[("setsockopt", (3, level, 1)) for level in (0, 41, 255, 263)],
+    *[("setsockopt", (3, 0, option)) for option in (2, 19, 35, 64)],
+    *[("setsockopt", (3, 41, option)) for option in (2, 34, 54, 64, 75)],
+    *[("setsockopt", (3, level, 1)) for level in (255, 263)],
     *[("socket", (family, 1)) for family in (1, 16)],
     *[("socket", (2, kind)) for kind in (2, 3, 5, 10)],
     *[("socket", (2, 1, protocol)) for protocol in (132, 256, 262)],
@@ -464,6 +466,11 @@ FRIENDLY_WITH_FILES: list[tuple[str, tuple[int, ...]]] = [
     *[("fallocate", (3, mode)) for mode in (0, 3)],
 ]
 
+FRIENDLY_WITH_HOSTS: list[tuple[str, tuple[int, ...]]] = [
+    ("setsockopt", (3, 0, 1)),  # IP_TOS
+    *[("setsockopt", (3, 41, option)) for option in (26, 67)],  # IPV6_V6ONLY and IPV6_TCLASS
+]
+
 FRIENDLY_WITH_PROCESSES: list[tuple[str, tuple[int, ...]]] = [
     ("clone", (0x4100 | 17,)),  # as vfork does
     ("clone", (0x1200000 | 17,)),  # as fork does
@@ -474,6 +481,7 @@ ACCEPTANCES: list[tuple[str, list[tuple[str, tuple[int, ...]]]]] = [
     *[(name, FRIENDLY_EVERYWHERE) for name in NAMES],
     *[(name, FRIENDLY_WITH_FILES) for name in NAMES if name != "restricted"],
     *[(name, FRIENDLY_WITH_PROCESSES) for name in ("standard", "strict+spawn", "strict+both")],
+    *[(name, FRIENDLY_WITH_HOSTS) for name in ("standard", "strict+connect", "strict+both")],
     *[
         (name, [("socket", (2, 0x80801, 6)), ("socket", (10, 1))])
         for name in ("standard", "strict+connect", "strict+both")

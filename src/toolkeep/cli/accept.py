@@ -99,7 +99,7 @@ def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_
 def _proposed(raw: bytes, root: Path, state: KeepState, origins: frozenset[str]) -> list[Difference]:
     """How the lock differs from what was accepted, for the upstreams that the project names."""
     lock = of_origins(read_lock(raw, str(root / LOCK_FILE)), origins)
-    return differences(pinned_lock(state.pins(), lock.upstreams), lock)
+    return differences(pinned_lock(state.pins(), lock), lock)
 
 
 def _accept_lock(

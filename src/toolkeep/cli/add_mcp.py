@@ -4,28 +4,28 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from toolkeep.cli.approval_prompt import can_ask
-from toolkeep.cli.config_edit import Addition, check_agreed, check_name, propose, write_addition
-from toolkeep.cli.danger_dialogue import ask_dangers, original_of, read_dangers, reading_tools
+from toolkeep.cli.add_client_servers import add_client_servers
+from toolkeep.cli.config_edit import check_agreed, check_name
+from toolkeep.cli.import_server import ImportChoices, import_server
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.cli.upstream_access import access_for, add_oauth, keep_sign_in, list_server_tools
-from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.cli.package_install import InstallOptions, install_pinned, resolve_packages
+from toolkeep.cli.upstream_access import (
+    add_oauth,
+    known_server,
+)
 from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.errors import ImportRefused
-from toolkeep.keep.open import check_accepted, offered_by_project, project_folder
-from toolkeep.mcp_client.item_import import import_items
-from toolkeep.mcp_client.pinned_tools import PinnedTools
-from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
-from toolkeep.mcp_client.upstream_provider import capabilities_of, target_of
+from toolkeep.keep.open import project_folder
+from toolkeep.mcp_client.packages.runner_commands import read_command
+from toolkeep.mcp_client.upstream_provider import capabilities_of
 from toolkeep.mcp_protocol.versions import HANDSHAKE_VERSIONS, MODERN_VERSIONS
-from toolkeep.registry.admit import check_definition
-from toolkeep.registry.coerce import Offer
 from toolkeep.sources.definition_files import read_data
 from toolkeep.text.display import counted, visible
 
@@ -35,8 +35,15 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 
 
 @click.command("mcp", context_settings={"ignore_unknown_options": False})
-@click.argument("name")
+@click.argument("name", required=False)
 @click.argument("server", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND… | URL | FILE")
+@click.option(
+    "--from",
+    "source",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Add every server of an MCP client's configuration, or NAME of it.",
+)
 @click.option(
     "--capability",
     "capabilities",
@@ -74,6 +81,13 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option("--client-id", help="OAuth client id, for servers without dynamic registration.")
 @click.option("--client-secret", metavar="VARIABLE", help="Variable that holds the OAuth client secret.")
 @click.option("--issuer", help="Accept only this OAuth authorization server.")
+@click.option("--allow-new", is_flag=True, help="Install package versions that are younger than seven days.")
+@click.option(
+    "--allow-scripts",
+    multiple=True,
+    metavar="PACKAGE",
+    help="Run the install scripts of this npm package, confined; repeatable.",
+)
 @click.option(
     "--danger", "dangers", multiple=True, metavar="TOOL=LEVEL", help="Danger of one of its tools; repeatable."
 )
@@ -82,8 +96,9 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @project
 @common
 def command(
-    name: str,
+    name: str | None,
     server: tuple[str, ...],
+    source: Path | None,
     capabilities: tuple[str, ...],
     prompts: tuple[str, ...],
     resources: tuple[str, ...],
@@ -95,8 +110,10 @@ def command(
     client_id: str | None,
     client_secret: str | None,
     issuer: str | None,
+    allow_scripts: tuple[str, ...],
     dangers: tuple[str, ...],
     *,
+    allow_new: bool,
     sign_in: bool,
     refresh: bool,
     yes: bool,
@@ -108,13 +125,24 @@ def command(
     The server is a program and its arguments after --, an address, or the configuration file of a client
     that knows a server of that name (mcpServers), which is shown before anything of it is started. A program
     is started in the sandbox, reaches what --capability grants and nothing else, and is asked for its tools.
-    The list is kept beside .agent/config.yml. Nothing is called before `toolkeep accept`.
+    What npx, uvx, pipx run or bunx would download is installed once, confined, and runs from there. The list
+    is kept beside .agent/config.yml. Nothing is called before `toolkeep accept`.
+
+    With --from, all servers of a client's file are added, each with its own verdict. Credentials in their
+    variables and headers are stored in the state folder, and not in the project.
     """
     root = project_folder(project)
+    options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
+    if source is not None:
+        _add_all(add_client_servers(root, source, name, options, is_agreed=yes), as_json=as_json)
+        return
+    if name is None:
+        raise click.UsageError("Missing argument 'NAME'.")
     check_name(name)
+    given: dict[str, str] = {}
     if refresh:
-        entry = _known(root, name)
-        given: dict[str, str] = {}
+        entry, known = known_server(root, name)
+        packages = install_pinned(root, known.packages)
     else:
         entry, given = _described(root, name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
@@ -124,41 +152,16 @@ def command(
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
-    access = access_for(root, name, entry, given, is_signed_in=sign_in)
-    listing = list_server_tools(root, name, entry, given, access)
-    wishes = ImportOptions(
-        name=name,
-        capabilities=capabilities_of(entry),
-        prompts=tuple(entry.get("prompts") or ()),
-        resources=tuple(entry.get("resources") or ()),
-        target=target_of(entry, str(root / ".agent")),
+        packages = resolve_packages(root, entry, options)
+    choices = ImportChoices(
+        dangers=dangers, is_signed_in=sign_in, is_there=refresh, is_agreed=yes, as_json=as_json
     )
-    taken = [] if refresh else _taken(root)
-    offers = [*import_listing(listing, wishes, taken), *import_items(listing, wishes, taken)]
-    usable = [offer for offer in offers if not _problem(offer)]
-    if not usable:
-        why = next(iter(map(_problem, offers)), "it lists none")
-        raise ImportRefused(f"'{name}'", f"nothing of it can be imported: {why}")
-    reading = reading_tools(listing.tools, usable)
-    if not as_json:
-        _show(offers, reading)
-    found = read_dangers(dangers, usable)
-    if not (refresh or yes or as_json or dangers) and can_ask():
-        found = ask_dangers(usable, reading)
-    entry |= {"danger": found} if found else {}
-    addition = _addition(root, name, entry, listing, is_there=refresh)
-    is_new = not (refresh and _is_kept(addition))
-    if not as_json:
-        say("", *addition.difference)
-    if is_new:
-        write_addition(addition, is_agreed=yes, as_json=as_json)
-    keep_sign_in(root, name, access)
+    told = import_server(root, name, entry, given, packages, choices)
+    is_new = told.pop("is_new")
     if as_json:
-        refused = {str(offer.name): why for offer in offers if (why := _problem(offer))}
-        told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}
-        print_json({**told, "refused": refused})
+        print_json(told)
         return
-    kinds = [kind_of(str(offer.name)) for offer in usable]
+    kinds = [kind_of(str(tool)) for tool in told["tools"]]
     count = ", ".join(counted(kinds.count(kind), kind.value) for kind in CallKind if kind in kinds)
     if not is_new:
         say_done(f"'{name}' lists the same as before: {count}")
@@ -170,6 +173,16 @@ def command(
     ]
     if needed := " and ".join([*map(str, capabilities_of(entry)), *passed_on]):
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
+
+
+def _add_all(verdicts: dict[str, Any], *, as_json: bool) -> None:
+    """Say what became of the servers of a file; exit status 1 if one could not be added."""
+    if as_json:
+        print_json({"servers": verdicts})
+    elif any(verdict["added"] for verdict in verdicts.values()):
+        say("  To use them, accept the configuration: toolkeep accept")
+    if not all(verdict["added"] or verdict.get("is_own") for verdict in verdicts.values()):
+        sys.exit(1)
 
 
 def _program(word: str, root: Path) -> str:
@@ -202,7 +215,8 @@ def _described(
     elif _is_from_file(server):
         entry, given = _read_client_config(Path(server[0]), name)
     else:
-        entry = {"command": [_program(server[0], root), *server[1:]]}
+        is_installed = read_command(server) is not None
+        entry = {"command": [server[0] if is_installed else _program(server[0], root), *server[1:]]}
     secrets = dict(entry.pop("secrets", {}))
     for variable in variables:
         key, is_text, text = variable.partition("=")
@@ -280,65 +294,3 @@ def _agree(entry: dict[str, Any], *, is_agreed: bool, as_json: bool) -> None:
     if not as_json:
         say(visible(whom))
     check_agreed("List its tools?", as_json=as_json)
-
-
-def _known(root: Path, name: str) -> dict[str, Any]:
-    """The entry of an accepted server: one that a clone brings along is never started."""
-    from toolkeep.mcp_client.upstream_provider import McpProvider
-
-    offered = offered_by_project(root)
-    for provider in offered.providers:
-        if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
-            check_accepted(offered.settings, f"would start or contact '{name}'")
-            return dict(provider.entry)
-    raise ImportRefused(f"'{name}'", "is not an MCP server of this project", hint="add it without --refresh")
-
-
-def _taken(root: Path) -> list[str]:
-    return offered_by_project(root).keep.registered_names()
-
-
-def _addition(
-    root: Path, name: str, entry: dict[str, Any], listing: PinnedTools, *, is_there: bool
-) -> Addition:
-    file_name, content = f"{name}.mcp.json", listing.to_bytes()
-    if not is_there:
-        return propose(root, name, entry, file_name, content, kind="mcp")
-    path = root / ".agent" / "config.yml"
-    text = path.read_text()
-    return Addition(
-        path=path, before=text, after=text, document=path.parent / str(entry["mcp"]), content=content
-    )
-
-
-def _is_kept(addition: Addition) -> bool:
-    """Whether the server lists what is stored already."""
-    try:
-        return addition.document.read_bytes() == addition.content
-    except OSError:
-        return False
-
-
-def _problem(offer: Offer) -> str:
-    if isinstance(offer.tool, Exception):
-        return str(getattr(offer.tool, "problems", [offer.tool])[0])
-    problems, _ = check_definition(offer.tool) if isinstance(offer.tool, ToolDefinition) else ((), ())
-    return f"{problems[0].field} {problems[0].message}" if problems else ""
-
-
-def _show(offers: list[Offer], reading: set[str]) -> None:
-    for offer in offers:
-        if why := _problem(offer):
-            say(f"  - {visible(str(offer.name))}: {visible(why)}")
-        else:
-            held = f" (needs review: {visible(offer.suspicion)})" if offer.suspicion else ""
-            reads = " (reads, it says)" if original_of(offer) in reading else ""
-            say(f"  + {visible(str(offer.name))}{reads}{held}{_renamed(offer)}")
-
-
-def _renamed(offer: Offer) -> str:
-    """The URI of a resource; the server's own name of a tool, where it could not be kept."""
-    original = original_of(offer)
-    if kind_of(original) is CallKind.RESOURCE:
-        return f" ({visible(original.partition(':')[2])})"
-    return "" if original == offer.name else f" (renamed: the server calls it {visible(original)})"

@@ -87,7 +87,7 @@ def _typed(question: str) -> str:
         return str(click.prompt(question, default="", show_default=False, prompt_suffix="", err=True)).strip()
     except click.Abort:
         click.echo(err=True)
-        raise NotAccepted("you did not agree", hint="nothing was changed") from None
+        raise NotAccepted("you declined", hint="nothing was changed") from None
 
 
 def _names(offers: Iterable[Offer]) -> dict[str, str]:

@@ -60,6 +60,8 @@ def command(*, check: bool, ask: bool, project: Path | None, as_json: bool) -> N
 
 def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
     """What the upstreams of the project offer now."""
+    from toolkeep.mcp_client.upstream_provider import McpProvider
+
     found = offered_by_project(root)
     if asks:
         check_accepted(found.settings, "would start or contact servers")
@@ -68,19 +70,24 @@ def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
         if not skipped.tool and skipped.provider.startswith("upstream:"):
             raise skipped.error
     identities = {provider.origin: provider.identity for provider in found.providers}
-    return arriving_lock(found.state.pins(), identities), identities
+    packages = {
+        one.origin: one.packages for one in found.providers if isinstance(one, McpProvider) and one.packages
+    }
+    return arriving_lock(found.state.pins(), identities, packages), identities
 
 
 def _listings(root: Path, settings: Settings) -> "dict[str, PinnedTools]":
     """What the MCP servers of the project list now."""
     from toolkeep.cli.upstream_access import access_for, list_server_tools
+    from toolkeep.mcp_client.pinned_tools import read_listing
 
     listings = {}
     for upstream in settings.upstreams.values():
         if upstream.is_project and upstream.kind == "mcp":
             entry = dict(upstream.data)
             access = access_for(root, upstream.name, entry, {}, is_signed_in=False)
-            listings[upstream.name] = list_server_tools(root, upstream.name, entry, {}, access)
+            packages = read_listing(Path(upstream.folder) / str(entry["mcp"]))[0].packages
+            listings[upstream.name] = list_server_tools(root, upstream.name, entry, {}, access, packages)
     return listings
 
 
@@ -106,7 +113,7 @@ def _write(root: Path, offered: Lock, *, as_json: bool) -> None:
     open_keep(project=root).close()  # pins new definitions (trust on first use)
     state = open_state(root)
     pins = [] if state is None else [pin for pin in state.pins() if pin.key in offered.tools]
-    lock = pinned_lock(pins, offered.upstreams)
+    lock = pinned_lock(pins, offered)
     waiting = sorted(pin.name for pin in pins if not pin.is_accepted or pin.pending is not None)
     path = write_lock_file(root, lock)
     if as_json:

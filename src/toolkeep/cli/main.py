@@ -37,6 +37,7 @@ COMMANDS = {
     "sign-in": "Sign in to an upstream MCP server.",
     "store": "Inspect and migrate the definition database.",
     "token": "Create and revoke API tokens.",
+    "update": "Update the packages of an MCP server.",
     "validate": "Check the arguments of a call without running it.",
 }
 

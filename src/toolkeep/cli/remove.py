@@ -9,6 +9,8 @@ import msgspec
 
 from toolkeep.cli.config_edit import block_end, changed_lines, check_agreed, check_name
 from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.package_install import discard_packages, packages_of
+from toolkeep.cli.upstream_access import forget_secrets
 from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.host.files import check_inside
 from toolkeep.json_values.yaml import Document, read_yaml
@@ -211,9 +213,13 @@ def _carry_out(removal: Removal, state: KeepState | None) -> None:
         elif removal.lock is not None:
             (removal.root / LOCK_FILE).unlink()
         if removal.listing is not None:
+            packages = packages_of(removal.listing)
             removal.listing.unlink()
+            for digest in packages:
+                discard_packages(removal.root, digest)
     except OSError as error:
         raise FileUnreadable(str(error.filename or removal.path), error.strerror or "is in use") from error
+    forget_secrets(removal.root, removal.name)
     if state is not None and removal.tools:
         state.replace_pins(removal.origins, ())
     if removal.is_signed_in and (tokens := sign_ins_of(state)) is not None:

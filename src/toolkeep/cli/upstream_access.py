@@ -2,24 +2,38 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolkeep.cli.options import say
 from toolkeep.cli.progress import progress
 from toolkeep.config.settings import SecretSource
-from toolkeep.errors import ImportRefused, SignInFailed
-from toolkeep.keep.open import open_state, read_configuration, sign_ins_of, trusted_files
+from toolkeep.errors import ImportRefused, SignInFailed, StateUnusable
+from toolkeep.keep.open import (
+    check_accepted,
+    offered_by_project,
+    open_state,
+    read_configuration,
+    sign_ins_of,
+    trusted_files,
+)
 from toolkeep.mcp_client.http_session import Access
 from toolkeep.mcp_client.inspect_server import inspect_mcp_server
 from toolkeep.mcp_client.oauth.client_registration import OAuthSettings
 from toolkeep.mcp_client.oauth.credentials import ClientCredentials, InteractiveSignIn, StoredCredentials
+from toolkeep.mcp_client.packages.package_trees import with_program
+from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.transport import UpstreamFailed
+from toolkeep.mcp_client.upstream_provider import McpProvider
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.sources.secret_sources import UpstreamSecrets
-from toolkeep.storage.state_folder import protected_folder
+from toolkeep.storage.atomic_files import write_whole
+from toolkeep.storage.state_folder import make_private, protected_folder
 from toolkeep.stores.sign_ins import SignInStore
 from toolkeep.text.display import visible
 
@@ -58,6 +72,16 @@ def add_oauth(
     entry["oauth"] = told
 
 
+def known_server(root: Path, name: str) -> tuple[dict[str, Any], PinnedTools]:
+    """The entry and list of an accepted server: one that a clone brings along is never started."""
+    offered = offered_by_project(root)
+    for provider in offered.providers:
+        if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
+            check_accepted(offered.settings, f"would start or contact '{name}'")
+            return dict(provider.entry), provider.listing()
+    raise ImportRefused(f"'{name}'", "is not an MCP server of this project", hint="add it: toolkeep add mcp")
+
+
 def access_for(
     root: Path, name: str, entry: dict[str, Any], given: dict[str, str], *, is_signed_in: bool
 ) -> Access | None:
@@ -82,14 +106,35 @@ def client_settings(entry: dict[str, Any], given: dict[str, str]) -> OAuthSettin
     return OAuthSettings.read(told, secret)
 
 
-def secrets_of(entry: dict[str, Any]) -> UpstreamSecrets:
+def _stored_folder(root: Path, name: str) -> Path | None:
+    state = open_state(root)
+    return Path(state.folder) / "secrets" / name if state else None
+
+
+def store_secrets(root: Path, name: str, values: Mapping[str, str]) -> None:
+    """Store the secrets of an upstream in the state: files that only this user reads, and no tool sees."""
+    folder = _stored_folder(root, name)
+    if folder is None:
+        raise StateUnusable("~", "there is no state folder to store secrets in", hint="set TOOLKEEP_HOME")
+    for secret, value in values.items():
+        make_private(folder)
+        write_whole(folder / secret, f"{value}\n".encode())
+
+
+def forget_secrets(root: Path, name: str) -> None:
+    """Remove the stored secrets of an upstream."""
+    if (folder := _stored_folder(root, name)) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def secrets_of(entry: dict[str, Any], stored: Path | None = None) -> UpstreamSecrets:
     """The secrets that an entry names, read when needed."""
     sources = {
         secret: SecretSource(kind=kind, where=str(where))
         for secret, source in (entry.get("secrets") or {}).items()
         for kind, where in source.items()
     }
-    return UpstreamSecrets(sources)
+    return UpstreamSecrets(sources, stored)
 
 
 def sign_in_store(root: Path) -> SignInStore:
@@ -115,7 +160,12 @@ def keep_sign_in(root: Path, name: str, access: Access | None) -> None:
 
 
 def list_server_tools(
-    root: Path, name: str, entry: dict[str, Any], given: Mapping[str, str], access: Access | None
+    root: Path,
+    name: str,
+    entry: dict[str, Any],
+    given: Mapping[str, str],
+    access: Access | None,
+    packages: PinnedPackages | None = None,
 ) -> PinnedTools:
     """List the tools of a server; `given` are secrets for this listing. The caller must have consent."""
     state = open_state(root)
@@ -123,14 +173,15 @@ def list_server_tools(
     files = resolved(trusted_files(settings))
     hidden = str(protected_folder(state.folder)) if state else ""
     trusted = TrustedPaths(hidden, files=lambda: [files])
-    secrets = secrets_of(entry)
+    secrets = secrets_of(entry, _stored_folder(root, name))
 
     def secret(wanted: str) -> str:
         return given[wanted] if wanted in given else secrets[wanted]
 
     may_be_unconfined = name in settings.unconfined
+    started = with_program(entry, packages, state.folder) if state else entry
     listing = inspect_mcp_server(
-        entry, str(root), secret, trusted, access, may_be_unconfined=may_be_unconfined
+        started, str(root), secret, trusted, access, may_be_unconfined=may_be_unconfined
     )
     # A sign-in prints the address to open, and the person knows what is waited for.
     is_silent = not isinstance(access, InteractiveSignIn)
@@ -143,4 +194,4 @@ def list_server_tools(
     for one in found.denials:
         ask = f"; --capability {one.capability} would allow it" if one.capability else ""
         say(f"! it was denied the {one.kind} {visible(one.subject)}{visible(ask)}", err=True)
-    return found.listing
+    return replace(found.listing, packages=packages)

@@ -192,6 +192,11 @@ _UPSTREAM: Schema = {
                     "env": {**_WHERE, "description": "An environment variable."},
                     "file": {**_WHERE, "pattern": "^[/~]", "description": "A file, by its whole path or ~/."},
                     "keyring": {**_WHERE, "pattern": "^[^/]+/.+$", "description": "service/name."},
+                    "stored": {
+                        **_WHERE,
+                        "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
+                        "description": "Its name in the state folder, where `add mcp --from` put it.",
+                    },
                 },
             },
         },

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EffectKind = Literal["runs", "grants", "loosens"]
 RunKind = Literal["python", "command", "process", "http", "wasm", "mcp"]
-SecretKind = Literal["env", "file", "keyring"]
+SecretKind = Literal["env", "file", "keyring", "stored"]
 UpstreamKind = Literal["openapi", "mcp"]
 
 
@@ -67,7 +67,7 @@ class SecretSource(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: SecretKind
     where: str
-    """A variable, a path, or `service/name` of the keyring."""
+    """A variable, a path, `service/name` of the keyring, or a name among those stored for the upstream."""
 
 
 class ConfiguredUpstream(msgspec.Struct, frozen=True, kw_only=True):

@@ -219,7 +219,7 @@ def _with_host(call: RecordedCall, failed: RunRefused, contact: "Contact") -> Ru
     diagnosis = failed.diagnosis or Diagnosis()
     if diagnosis.denied not in (None, Denied.HOST):
         return failed
-    subject = f"{contact.host}:{contact.port}" if contact.host else ""
+    subject = f"{contact.host}:{contact.port}" if contact.host and contact.port else contact.host
     detail = "\n".join(filter(None, (contact.problem, diagnosis.detail)))
     named = denied(call, Denied.HOST, subject, detail=detail, remedy=contact.remedy)
     if failed.is_unexplained or diagnosis.denied is Denied.HOST:

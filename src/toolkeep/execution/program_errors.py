@@ -82,7 +82,7 @@ class Denial(NamedTuple):
 def denials(words: str, contacts: "Iterable[Contact]" = ()) -> tuple[Denial, ...]:
     """Everything that a program was denied: by its words, and by the contacts of its egress proxy."""
     found = [
-        Denial(Denied.HOST, f"{one.host}:{one.port}", "" if one.remedy else _net(one))
+        Denial(Denied.HOST, _host(one), "" if one.remedy else _net(one))
         for one in contacts
         if one.is_denied and one.host
     ]
@@ -98,8 +98,12 @@ def denials(words: str, contacts: "Iterable[Contact]" = ()) -> tuple[Denial, ...
     return tuple(dict.fromkeys(found))
 
 
+def _host(contact: "Contact") -> str:
+    return f"{contact.host}:{contact.port}" if contact.port else contact.host
+
+
 def _net(contact: "Contact") -> str:
-    port = "" if contact.port in (80, 443) else f":{contact.port}"
+    port = "" if contact.port in (0, 80, 443) else f":{contact.port}"
     return f"{'net.read' if contact.method in ('GET', 'HEAD') else 'net.write'}:{contact.host}{port}"
 
 

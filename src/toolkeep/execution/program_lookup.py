@@ -57,6 +57,7 @@ def installed_with(path: str) -> tuple[str, ...]:
 def _installed_with(path: str) -> Iterator[str]:
     real = os.path.realpath(path)
     yield real
+    yield from _settings_of_java(real)
     for place in dict.fromkeys((path, real)):
         before, middle, _ = place.partition("/node_modules/")
         if middle:
@@ -65,6 +66,15 @@ def _installed_with(path: str) -> Iterator[str]:
         if os.path.isfile(f"{above}/pyvenv.cfg"):
             yield os.path.realpath(above)
             yield from _interpreter_of(above)
+
+
+def _settings_of_java(program: str) -> Iterator[str]:
+    """The folder below /etc in which a distribution keeps the files of a JDK's `conf`."""
+    if program.startswith("/usr/lib/jvm/") and os.path.basename(program) == "java":
+        home = os.path.dirname(os.path.dirname(program))
+        settings = os.path.dirname(os.path.realpath(f"{home}/conf/net.properties"))
+        if settings.startswith("/etc/java"):
+            yield settings
 
 
 def _interpreter_of(environment: str) -> Iterator[str]:

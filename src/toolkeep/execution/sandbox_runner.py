@@ -13,7 +13,7 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -479,12 +479,12 @@ def _egress_proxy(call: RecordedCall, told: OnContact) -> Serve | None:
     if hosts.is_empty:
         return None
 
-    def serve(listener: socket.socket) -> AbstractAsyncContextManager[object]:
+    def serve(listeners: Sequence[socket.socket]) -> AbstractAsyncContextManager[object]:
         from toolkeep.network.budget import Budget  # Imports HTTP, which most keeps never need.
         from toolkeep.network.egress_proxy import EgressProxy
 
         budget = Budget(call.tool.definition.resource_bounds.max_network)
-        return EgressProxy(listener, hosts, max_seconds=call.deadline_s, budget=budget, on_contact=told)
+        return EgressProxy(listeners, hosts, max_seconds=call.deadline_s, budget=budget, on_contact=told)
 
     return serve
 

@@ -8,6 +8,7 @@ rename. A SQLite file comes with its journals, which hold a part of its content.
 import contextlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -322,10 +323,16 @@ def check_hidden(call: PermittedCall, hidden: str) -> None:
         raise ValueError("its folder contains the state of toolkeep, which no tool may use; name a subfolder")
 
 
+_PACKAGE_TREE: Final = re.compile(r"(/[0-9a-f]{32})?/packages/[0-9a-f]{64}")
+"""An installed server: the only part of the state that is ever shown, and to that server alone."""
+
+
 def check_code(code: Iterable[str], hidden: str) -> None:
     """Raise ValueError if code, which is shown whole, contains toolkeep's state or lies in it."""
     real = os.path.realpath(hidden) if hidden else ""
     for path in code:
+        if real and path.startswith(real) and _PACKAGE_TREE.fullmatch(path[len(real) :]):
+            continue
         if path == "/" or (real and (path == real or _lies_in(real, (path,)) or _lies_in(path, (real,)))):
             raise ValueError(
                 "its code holds the state of toolkeep, which no tool may see; keep them apart, or name less"

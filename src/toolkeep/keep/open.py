@@ -1,5 +1,6 @@
 """Assemble a keep: the only module that imports every source, store and stage."""
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from toolkeep.mcp_client.pinned_tools import PinnedTools
     from toolkeep.mcp_client.upstream_provider import McpProvider
     from toolkeep.registry.coerce import Offer
+    from toolkeep.registry.lockfile import Lock
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.sources.tools_file_source import Read
@@ -134,7 +136,7 @@ def open_keep(
         [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
     )
     named, failed = _named_providers(settings)
-    upstreams = upstream_providers(settings, keep)
+    upstreams = upstream_providers(settings, keep, state=state)
     stored = _store_providers(store, keep)
     files, unfound = _tools_file_providers(settings, keep, root)
     own = [*providers, *_config_providers(settings), *files, *upstreams, *stored]
@@ -498,11 +500,28 @@ def _locked_sets(root: Path, settings: Settings) -> LockedSets | None:
     lock = read_lock_file(root)
     if lock is None:
         return None
-    return LockedSets(origins, {key: pin.definition_hash for key, pin in lock.tools.items()})
+    hashes = {key: pin.definition_hash for key, pin in lock.tools.items()}
+    return LockedSets(origins, hashes, frozenset(_with_other_packages(settings, lock)))
+
+
+def _with_other_packages(settings: Settings, lock: "Lock") -> Iterator[str]:
+    from toolkeep.mcp_client.pinned_tools import read_listing
+
+    for upstream in settings.upstreams.values():
+        if upstream.is_project and upstream.kind == "mcp":
+            # A list that cannot be read is reported when its tools are offered.
+            with contextlib.suppress(FileUnreadable):
+                listing, _ = read_listing(Path(upstream.folder) / document_of(upstream.data))
+                origin = f"mcp:{upstream.name}"
+                if listing.locked_packages() != lock.packages.get(origin, ()):
+                    yield origin
 
 
 def upstream_providers(
-    settings: Settings, keep: Keep, listings: "Mapping[str, PinnedTools] | None" = None
+    settings: Settings,
+    keep: Keep,
+    listings: "Mapping[str, PinnedTools] | None" = None,
+    state: KeepState | None = None,
 ) -> "Sequence[OpenApiProvider | McpProvider]":
     """A provider for each upstream that the configuration names, in the order of the files."""
     if not settings.upstreams:
@@ -510,7 +529,10 @@ def upstream_providers(
     from toolkeep.mcp_client.upstream_provider import McpProvider
     from toolkeep.sources.openapi.provider import OpenApiProvider
 
-    kinds: dict[str, Any] = {"openapi": OpenApiProvider, "mcp": partial(McpProvider, listings=listings or {})}
+    kinds: dict[str, Any] = {
+        "openapi": OpenApiProvider,
+        "mcp": partial(McpProvider, listings=listings or {}, state=state.folder if state else None),
+    }
 
     def taken() -> list[str]:
         return keep.registered_names()

@@ -18,6 +18,7 @@ from toolkeep.limits import DEFINITION_FILE_BYTES
 from toolkeep.mcp_client.http_session import Access
 from toolkeep.mcp_client.item_import import matching
 from toolkeep.mcp_client.oauth.credentials import InteractiveSignIn
+from toolkeep.mcp_client.packages.package_trees import check_packages
 from toolkeep.mcp_client.pinned_tools import ListName, PinnedTools
 from toolkeep.mcp_client.secret_injection import SecretInjection
 from toolkeep.mcp_client.session import BEGIN_SECONDS, McpSession, start_http, start_stdio
@@ -59,7 +60,7 @@ async def inspect_mcp_server(
     """
     pool = Pool()
     contacts: list[Contact] = []
-    shown = str(entry.get("url") or " ".join(entry.get("command") or ()))
+    shown = str(entry.get("url") or " ".join(entry.get("documented") or entry.get("command") or ()))
     try:
         session = await _begun(
             entry, base, secret, trusted, pool, access, contacts, may_be_unconfined=may_be_unconfined
@@ -91,7 +92,7 @@ async def _listed(session: McpSession, entry: Mapping[str, Any]) -> PinnedTools:
         ("resources", "resources"),
         ("templates", "resources"),
     )
-    passed_on = {
+    passed_on: dict[str, Any] = {
         name: matching(await session.client.list_entries(name), name, entry[key])
         for name, key in lists
         if entry.get(key)
@@ -164,6 +165,7 @@ async def _begun(
     spec = ProcessSpec.read(
         {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
     )
+    await check_packages(entry)
     program = spec.program(base, injection.secret)
     place = confinement_for_grants(capabilities_of(entry), program.path, spec, trusted, base)
     findings = await IsolationCheck().findings(place.level)

@@ -7,7 +7,7 @@ description changed (rug pull) is not called (REG-3).
 
 import hashlib
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -15,7 +15,11 @@ from toolkeep.errors import FileUnreadable
 from toolkeep.host.files import read_named
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.limits import DEFINITION_FILE_BYTES
+from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.sources.definition_files import data_of
+
+if TYPE_CHECKING:
+    from toolkeep.registry.lockfile import LockedPackage
 
 ListName = Literal["tools", "prompts", "resources", "templates"]
 Entry = dict[str, Any]
@@ -38,11 +42,19 @@ class PinnedTools(msgspec.Struct, frozen=True, kw_only=True):
     prompts: tuple[Entry, ...] = ()
     resources: tuple[Entry, ...] = ()
     templates: tuple[Entry, ...] = ()
+    packages: PinnedPackages | None = None
+    """What its program is installed from, if a package runner starts it."""
+
+    def locked_packages(self) -> "tuple[LockedPackage, ...]":
+        """Its packages as toolkeep.lock lists them."""
+        return self.packages.locked() if self.packages is not None else ()
 
     def to_bytes(self) -> bytes:
         """The file content: readable, and deterministic for the same lists."""
         more = {"prompts": self.prompts, "resources": self.resources, "templates": self.templates}
-        passed_on = {name: entries for name, entries in more.items() if entries}
+        passed_on: dict[str, Any] = {name: entries for name, entries in more.items() if entries}
+        if self.packages is not None:
+            passed_on["packages"] = self.packages.to_dict()
         data = {"server": self.server, "tools": list(self.tools), **passed_on}
         return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
 
@@ -81,4 +93,9 @@ def read_listing(path: Path) -> tuple[PinnedTools, str]:
     named = server if isinstance(server, dict) else {}
     known = {key: value for key, value in named.items() if isinstance(value, str)}
     digest = hashlib.sha256(raw).hexdigest()
-    return PinnedTools(server=known, **{name: tuple(entries) for name, entries in lists.items()}), digest
+    try:
+        packages = PinnedPackages.read(data["packages"]) if "packages" in data else None
+    except ValueError as error:
+        raise FileUnreadable(str(path), f"{error}; run `toolkeep add mcp` again") from None
+    listed = {name: tuple(entries) for name, entries in lists.items()}
+    return PinnedTools(server=known, packages=packages, **listed), digest

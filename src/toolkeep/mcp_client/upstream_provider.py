@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -12,11 +12,15 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
 from toolkeep.mcp_client.item_import import import_items
+from toolkeep.mcp_client.packages.package_trees import with_program
 from toolkeep.mcp_client.pinned_tools import PinnedTools, read_listing
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.registry.coerce import Offer
 from toolkeep.sources.openapi.provider import Taken
 from toolkeep.sources.secret_sources import UpstreamSecrets
+
+if TYPE_CHECKING:
+    from toolkeep.registry.lockfile import LockedPackage
 
 
 class McpProvider:
@@ -31,14 +35,21 @@ class McpProvider:
         *,
         priority: int,
         listings: Mapping[str, PinnedTools] | None = None,
+        state: Path | None = None,
     ) -> None:
-        """`listings` holds what servers list now, to compare it with the pinned files."""
+        """`listings` holds what servers list now, to compare it with the pinned files.
+
+        `state` is the folder in which the packages of servers are installed.
+        """
         self.name = f"upstream:{upstream.name}"
         self.priority = priority
         self.origin = f"mcp:{upstream.name}"
         self.is_project = upstream.is_project
         self.identity: Mapping[str, str] = {}
         """Identity of the server for toolkeep.lock."""
+        self.packages: tuple[LockedPackage, ...] = ()
+        """What its program consists of, for toolkeep.lock."""
+        self._state = state
         self.entry = upstream.data
         """Its entry in the configuration."""
         self._upstream = upstream
@@ -47,14 +58,18 @@ class McpProvider:
 
     def get_tool_definitions(self) -> Iterable[Offer]:
         """One offer per tool; a tool that cannot be imported carries the reason."""
-        listing = self._listing or self._accepted()
+        listing = self._listing or self.listing()
         self.identity = {**listing.server, **_address(self._upstream.written)}
-        secrets = UpstreamSecrets(self._upstream.secrets)
+        self.packages = listing.locked_packages()
+        stored = self._state / "secrets" / self._upstream.name if self._state else None
+        secrets = UpstreamSecrets(self._upstream.secrets, stored)
         wishes, taken = import_options_of(self._upstream), self._taken()
+        if self._state is not None:
+            wishes = replace(wishes, target=with_program(wishes.target, listing.packages, self._state))
         offers = [*import_listing(listing, wishes, taken), *import_items(listing, wishes, taken)]
         return [_with(offer, secrets) for offer in offers]
 
-    def _accepted(self) -> PinnedTools:
+    def listing(self) -> PinnedTools:
         """The pinned list; must have the hash that was accepted with the configuration."""
         path = Path(self._upstream.folder) / str(self._upstream.data["mcp"])
         listing, digest = read_listing(path)

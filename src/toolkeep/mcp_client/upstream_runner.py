@@ -174,6 +174,7 @@ class McpRunner:
         who = (MCP, target["upstream"], call.request.agent)
         if "url" in target:
             return (*self._by_http(call, known, who), None)
+        from toolkeep.mcp_client.packages.package_trees import check_packages, require_installed
         from toolkeep.mcp_client.secret_injection import SecretInjection
         from toolkeep.mcp_client.session import start_stdio
 
@@ -181,6 +182,7 @@ class McpRunner:
         spec = ProcessSpec.read({"argv": list(target["command"]), **words})
         base = target["base"]
         injection = SecretInjection(known.secret)
+        require_installed(target)
         program = spec.program(base, injection.secret)
         place = confinement_for_call(call.approved.permitted, program.path, spec, self._trusted, base)
         findings = await self._machine.findings(place.level)
@@ -191,6 +193,7 @@ class McpRunner:
         protocol = target.get("protocol", "")
 
         async def start(pool: Pool) -> "McpSession":
+            await check_packages(target)
             is_unconfined = self._machine.is_unconfined(call.tool, place.level)
             made = None if is_unconfined else worker_recipe(place, findings, spec.between_calls)
             told, questions = self._contacts.of(call), self._questions(call)

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from toolkeep.network.errors import NetworkRefused
-from toolkeep.network.hosts import Host, HostScope
+from toolkeep.network.hosts import WEB_PORTS, Host, HostScope
 
 READING: Final = frozenset({"GET", "HEAD"})
 """Methods for which `net.read` is enough."""
@@ -25,6 +25,12 @@ class HostAllowlist(msgspec.Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """Whether no host is granted."""
         return not self.reads and not self.writes
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Ports of the granted hosts, those of the web first; of a grant of every port only those."""
+        named = {port for scope in (*self.reads, *self.writes) for port in scope.ports or WEB_PORTS}
+        return (*sorted(named & WEB_PORTS), *sorted(named - WEB_PORTS))
 
     def for_method(self, method: str) -> tuple[HostScope, ...]:
         """Hosts that may be contacted with a method, or through a CONNECT tunnel."""

@@ -27,11 +27,16 @@ _FOLDED = re.compile(rb"\r\n[ \t]")
 Headers = list[tuple[bytes, bytes]]
 
 
-async def read_head(reader: asyncio.StreamReader, connection: h11.Connection) -> h11.Request:
-    """The request head, within a time limit; raises `NetworkRefused`, or `EOFError` if there is none."""
+async def read_head(
+    reader: asyncio.StreamReader, connection: h11.Connection, first: bytes = b""
+) -> h11.Request:
+    """The request head, within a time limit; raises `NetworkRefused`, or `EOFError` if there is none.
+
+    `first` was read already.
+    """
     try:
         async with asyncio.timeout(HEAD_SECONDS):
-            raw = await reader.readuntil(b"\r\n\r\n")
+            raw = first + await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         raise NetworkRefused(f"the head of the request is longer than {HEAD_BYTES} bytes") from None
     except TimeoutError:
@@ -92,6 +97,17 @@ def forward_target(request: h11.Request) -> tuple[Host, bytes]:
     _check_agrees(request, host)
     path = url.partition("://")[2].partition("/")[2]
     return host, f"/{path}".encode("ascii")
+
+
+def direct_target(request: h11.Request, host: Host) -> bytes:
+    """The target of a request to a server that the worker connected to."""
+    if request.method not in _METHODS:
+        raise NetworkRefused("the method is not one of " + ", ".join(sorted(m.decode() for m in _METHODS)))
+    # Absolute URLs are for the proxy; some servers prefer one to the header Host.
+    if not request.target.startswith(b"/") or b"#" in request.target:
+        raise NetworkRefused("the target of a request to a server begins with / and has no # part")
+    _check_agrees(request, host)
+    return bytes(request.target)
 
 
 def _check_agrees(request: h11.Request, host: Host) -> None:

@@ -22,11 +22,23 @@ from toolkeep.stores.registry_state import Pin
 from toolkeep.validation.parse import NotStrictJson, parse_json_fully
 
 LOCK_FILE: Final = "toolkeep.lock"
-LOCK_VERSION: Final = 1
-_HEAD: Final = {"toolkeep.lock": LOCK_VERSION, "about": "Written by `toolkeep lock`. See docs/upstream.md."}
+LOCK_VERSION: Final = 2
+"""2 for a lock with packages, which earlier releases do not know; 1 for any other."""
+_ABOUT: Final = "Written by `toolkeep lock`. See docs/upstream.md."
 _LINES: Final = 100_000
 """More tools than any project has; bounds the memory that a hostile file takes."""
 _TOOL_KEYS: Final = {"upstream", "tool", "version", "hash", "definition"}
+_PACKAGE_KEYS: Final = {"upstream", "package", "version", "integrity"}
+
+
+class LockedPackage(msgspec.Struct, frozen=True, kw_only=True):
+    """A package that the server of an upstream consists of."""
+
+    name: str
+    """With its ecosystem: `npm:ms`, `pypi:mcp`."""
+    version: str
+    integrity: str
+    """Hash of its archive, as Subresource Integrity writes it: `sha512-…`."""
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +48,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of each upstream, by origin, such as `openapi:shop`."""
     tools: Mapping[tuple[str, str], Pin]
     """By origin and folded name."""
+    packages: Mapping[str, tuple[LockedPackage, ...]] = {}
+    """By origin."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +80,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_lock(lock: Lock) -> bytes:
     """The file: a sorted line for each upstream and each tool, the same bytes for the same content."""
-    lines = [_text(_HEAD)]
+    lines = [_text({"toolkeep.lock": LOCK_VERSION if any(lock.packages.values()) else 1, "about": _ABOUT})]
     for origin in sorted(lock.upstreams):
         lines.append(_text({"upstream": origin, "identity": dict(sorted(lock.upstreams[origin].items()))}))
+        lines += [_package_line(origin, package) for package in lock.packages.get(origin, ())]
         named = sorted(pin.name for pin in lock.tools.values() if pin.origin == origin)
         lines += [_tool_line(lock.tools[origin, name]) for name in named]
     return ("\n".join(lines) + "\n").encode()
@@ -81,6 +96,7 @@ def read_lock(raw: bytes, path: str) -> Lock:
         raise LockInvalid(path, 0, f"it has more than {_LINES} lines")
     upstreams: dict[str, Mapping[str, str]] = {}
     tools: dict[tuple[str, str], Pin] = {}
+    packages: dict[str, tuple[LockedPackage, ...]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -91,6 +107,9 @@ def read_lock(raw: bytes, path: str) -> Lock:
             pin = _read_tool(data, path, number)
             if tools.setdefault(pin.key, pin) is not pin:
                 raise LockInvalid(path, number, f"it names {pin.name!r} twice")
+        elif "package" in data:
+            origin, package = _read_package(data, path, number)
+            packages[origin] = (*packages.get(origin, ()), package)
         else:
             origin, identity = _read_upstream(data, path, number)
             if origin in upstreams:
@@ -98,10 +117,10 @@ def read_lock(raw: bytes, path: str) -> Lock:
             upstreams[origin] = identity
     if not lines[0].strip():
         raise LockInvalid(path, 1, "it is empty")
-    for pin in tools.values():
-        if pin.origin not in upstreams:
-            raise LockInvalid(path, 0, f"it has tools of {pin.origin!r} and no line for that upstream")
-    return Lock(upstreams=upstreams, tools=tools)
+    if strange := {*packages, *(pin.origin for pin in tools.values())} - upstreams.keys():
+        what = f"it has tools or packages of {min(strange)!r} and no line for that upstream"
+        raise LockInvalid(path, 0, what)
+    return Lock(upstreams=upstreams, tools=tools, packages=packages)
 
 
 def differences(before: Lock, after: Lock) -> list[Difference]:
@@ -118,6 +137,9 @@ def _of_upstream(origin: str, before: Lock, after: Lock) -> Iterator[Difference]
         yield Difference(upstream=origin, tool="", what=what, weight=Weight.MAJOR)
     else:
         yield from _of_identity(origin, before.upstreams[origin], after.upstreams[origin])
+        changes = package_changes(before.packages.get(origin, ()), after.packages.get(origin, ()))
+        for what in changes:
+            yield Difference(upstream=origin, tool="", what=what, weight=Weight.MAJOR)
     old = {pin.name: pin for pin in before.tools.values() if pin.origin == origin}
     new = {pin.name: pin for pin in after.tools.values() if pin.origin == origin}
     gone = [old[name] for name in sorted(old.keys() - new.keys())]
@@ -137,6 +159,28 @@ def _of_identity(origin: str, old: Mapping[str, str], new: Mapping[str, str]) ->
             what = f"{key} was {json.dumps(old.get(key))} and is {json.dumps(new.get(key))}"
             weight = Weight.PATCH if key in ("title", "version") else Weight.MAJOR
             yield Difference(upstream=origin, tool="", what=what, weight=weight)
+
+
+def package_changes(before: Iterable[LockedPackage], after: Iterable[LockedPackage]) -> Iterator[str]:
+    """What changed between two sets of packages, one line for each name."""
+    old, new = _by_name(before), _by_name(after)
+    for name in sorted({*old, *new}):
+        was, now = old.get(name, {}), new.get(name, {})
+        if was == now:
+            continue
+        if not was or not now:
+            yield f"package {name} {', '.join(was or now)} {'removed' if was else 'new'}"
+        elif was.keys() == now.keys():
+            yield f"package {name} {', '.join(now)} has another integrity hash under the same version"
+        else:
+            yield f"package {name} was {', '.join(was)} and is {', '.join(now)}"
+
+
+def _by_name(packages: Iterable[LockedPackage]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for package in packages:
+        found.setdefault(package.name, {})[package.version] = package.integrity
+    return found
 
 
 def _renames(origin: str, gone: list[Pin], came: list[Pin]) -> Iterator[Difference]:
@@ -169,19 +213,24 @@ def of_origins(lock: Lock, origins: Iterable[str]) -> Lock:
     return Lock(
         upstreams={origin: who for origin, who in lock.upstreams.items() if origin in wanted},
         tools={key: pin for key, pin in lock.tools.items() if pin.origin in wanted},
+        packages={origin: found for origin, found in lock.packages.items() if origin in wanted},
     )
 
 
-def pinned_lock(pins: Iterable[Pin], identities: Mapping[str, Mapping[str, str]]) -> Lock:
-    """The lock of what is accepted of these upstreams."""
-    kept = {pin.key: pin for pin in pins if pin.origin in identities and pin.is_accepted}
-    return Lock(upstreams=identities, tools=kept)
+def pinned_lock(pins: Iterable[Pin], offered: Lock) -> Lock:
+    """The lock of what is accepted of the offered upstreams."""
+    kept = {pin.key: pin for pin in pins if pin.origin in offered.upstreams and pin.is_accepted}
+    return msgspec.structs.replace(offered, tools=kept)
 
 
-def arriving_lock(pins: Iterable[Pin], identities: Mapping[str, Mapping[str, str]]) -> Lock:
+def arriving_lock(
+    pins: Iterable[Pin],
+    identities: Mapping[str, Mapping[str, str]],
+    packages: Mapping[str, tuple[LockedPackage, ...]] | None = None,
+) -> Lock:
     """The lock of what these upstreams offer now, accepted or not."""
     arrived = (_as_it_arrives(pin) for pin in pins if pin.origin in identities)
-    return Lock(upstreams=identities, tools={pin.key: pin for pin in arrived})
+    return Lock(upstreams=identities, tools={pin.key: pin for pin in arrived}, packages=packages or {})
 
 
 def _as_it_arrives(pin: Pin) -> Pin:
@@ -205,6 +254,11 @@ def _tool_line(pin: Pin) -> str:
     return f'{_text(head)[:-1]},"definition":{canonical_bytes(pin.definition).decode()}}}'
 
 
+def _package_line(origin: str, package: LockedPackage) -> str:
+    named = {"upstream": origin, "package": package.name}
+    return _text({**named, "version": package.version, "integrity": package.integrity})
+
+
 def _parsed(line: bytes, path: str, number: int) -> dict[str, Any]:
     if line.startswith((b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")):
         raise LockInvalid(path, number, "two versions of it were not merged")
@@ -222,7 +276,7 @@ def _check_head(data: dict[str, Any], path: str) -> None:
     if type(version) is int and version > LOCK_VERSION:
         reason = f"it has format {version}, but this toolkeep supports only up to {LOCK_VERSION}"
         raise LockInvalid(path, 1, reason)
-    if version != LOCK_VERSION:
+    if type(version) is not int or not 1 <= version <= LOCK_VERSION:
         raise LockInvalid(path, 1, "it does not begin as a lock of this version does")
 
 
@@ -232,6 +286,13 @@ def _read_upstream(data: dict[str, Any], path: str, number: int) -> tuple[str, M
     if set(data) != {"upstream", "identity"} or not isinstance(origin, str) or not is_text:
         raise LockInvalid(path, number, "it is the line neither of a tool nor of an upstream")
     return origin, dict(identity or {})
+
+
+def _read_package(data: dict[str, Any], path: str, number: int) -> tuple[str, LockedPackage]:
+    if set(data) != _PACKAGE_KEYS or not all(isinstance(value, str) for value in data.values()):
+        raise LockInvalid(path, number, "it is not the line of a package")
+    package = LockedPackage(name=data["package"], version=data["version"], integrity=data["integrity"])
+    return data["upstream"], package
 
 
 def _read_tool(data: dict[str, Any], path: str, number: int) -> Pin:

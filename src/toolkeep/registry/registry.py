@@ -42,11 +42,15 @@ class LockedSets(msgspec.Struct, frozen=True):
     """The upstreams of the project, if it has a lock."""
     hashes: Mapping[tuple[str, str], str] = {}
     """Definition hashes by origin and folded name."""
+    other_packages: frozenset[str] = frozenset()
+    """Upstreams whose servers consist of other packages than the lock names."""
 
     def disagreement(self, pin: Pin) -> str:
         """Why a pinned tool is held back, if the lock says something else."""
         if pin.origin not in self.origins:
             return ""
+        if pin.origin in self.other_packages:
+            return "toolkeep.lock names other packages than those that were accepted here"
         if pin.key not in self.hashes:
             return "it is not in toolkeep.lock"
         if not pin.is_accepted:

@@ -209,8 +209,8 @@ class PersistentProcess(LineStreams):
 
     async def _begin(self, recipe: Recipe, program: Program, serve: Serve | None) -> None:
         self._worker.set_active(is_active=True)
-        if serve is not None and self._worker.egress_socket is not None:
-            await self._served.enter_async_context(serve(self._worker.egress_socket))
+        if serve is not None and self._worker.egress_sockets:
+            await self._served.enter_async_context(serve(self._worker.egress_sockets))
         # The proxy listens before the program runs: it may connect with its first instruction.
         grant = json.dumps(recipe.grant.to_json()).encode()
         order = json.dumps(program.to_json()).encode()

@@ -40,6 +40,9 @@ DEFAULT_ENVIRONMENT: Final = (
     ("TMPDIR", SCRATCH),
 )
 
+MOST_PORTS: Final = 16
+"""Ports at which one program connects: each is a listening socket of the host."""
+
 COPY_VARIABLE: Final = "_TOOLKEEP_COPY"
 """Names the folder of a copy of code and that of its source, as JSON, to a worker that imports the copy."""
 IMPORTS_VARIABLE: Final = "_TOOLKEEP_IMPORTS"
@@ -179,6 +182,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Packages and modules that can be imported although their parent folder is not visible."""
     connects: bool = False
     """Whether it gets an egress proxy, served by the host."""
+    ports: tuple[int, ...] = ()
+    """Ports at which a persistent program connects to granted hosts by itself, as if there were a network."""
     may_spawn: bool = False
     """Whether it may start processes; at standard every worker may."""
     is_persistent: bool = False
@@ -200,6 +205,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.connects and self.level is not Isolation.STRICT:
             raise ValueError("a way out is for strict workers: restricted has none, standard needs none")
+        if self.ports and not (self.connects and self.is_persistent and len(self.ports) <= MOST_PORTS):
+            raise ValueError(f"at most {MOST_PORTS} ports are for a persistent worker with a way out")
         for path in (*self.import_paths, *self.packages):
             _check_canonical(path)
         if self.is_persistent and not self.has_processes:
@@ -228,6 +235,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             "environment": dict(self.environment),
             "has_rules": self.level is not Isolation.STANDARD,
             "connects": self.connects,
+            "ports": self.ports,
             "stays": self.is_persistent,
             "filter": _encoded(self.template_filter if is_template else self.filter),
             "limits": limits,

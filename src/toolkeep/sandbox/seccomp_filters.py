@@ -349,6 +349,12 @@ _ATTACH_FILTERS: Final = (26, 50, 51, 52)
 _TCP_ULP: Final = 31
 """Attaches an upper-layer protocol, such as kernel TLS: attack surface that no tool needs."""
 
+_SOL_IP, _SOL_IPV6 = 0, 41
+_OF_IP: Final = (1,)
+"""IP_TOS, which node sets on every connection: a mark of packets that never leave the network namespace."""
+_OF_IPV6: Final = (26, 67)
+"""IPV6_V6ONLY, without which Java opens no socket, and IPV6_TCLASS, the same as IP_TOS."""
+
 _NO_OPTION: Final = errno(ENOPROTOOPT)
 _NO_FAMILY: Final = errno(EAFNOSUPPORT)
 
@@ -378,6 +384,13 @@ _CONNECT: Final[Mapping[str, Rule]] = {
         _NO_FAMILY,
     ),
     "connect": ALLOW,
+    "setsockopt": Choice(
+        IsOneOf(1, (_SOL_IP,)),
+        _only_if(IsOneOf(2, _OF_IP), _NO_OPTION),
+        Choice(
+            IsOneOf(1, (_SOL_IPV6,)), _only_if(IsOneOf(2, _OF_IPV6), _NO_OPTION), _STREAM_PAIR["setsockopt"]
+        ),
+    ),
 }
 
 # --- refused at the standard level ---------------------------------------------------------------

@@ -202,7 +202,7 @@ async def _served(held: AsyncExitStack, serve: Serve | None) -> dict[str, str]:
         return {}
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    await held.enter_async_context(serve(listener))
+    await held.enter_async_context(serve((listener,)))
     return dict.fromkeys(_PROXIES, f"http://127.0.0.1:{port}")
 
 

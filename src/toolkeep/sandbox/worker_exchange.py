@@ -11,7 +11,7 @@ import binascii
 import io
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -105,7 +105,7 @@ class Request(msgspec.Struct, frozen=True):
     """Serves the egress proxy of a worker that has one."""
 
 
-Serve = Callable[[socket.socket], AbstractAsyncContextManager[object]]
+Serve = Callable[[Sequence[socket.socket]], AbstractAsyncContextManager[object]]
 
 
 class WorkerPipes(Protocol):

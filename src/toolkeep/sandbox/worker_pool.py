@@ -464,9 +464,9 @@ _ENDED_BY_ITSELF: Final = frozenset({Ending.OK, Ending.FAILED, Ending.RAISED})
 
 
 def _served(worker: Worker, request: Request) -> AbstractAsyncContextManager[object]:
-    if worker.egress_socket is None or request.serve is None:
+    if not worker.egress_sockets or request.serve is None:
         return contextlib.nullcontext()
-    return request.serve(worker.egress_socket)
+    return request.serve(worker.egress_sockets)
 
 
 class _Share(msgspec.Struct):

@@ -20,16 +20,16 @@ from msgspec.structs import replace
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.memory_limits import MemoryLimit, MemoryLimits
-from toolkeep.sandbox.plan import WorkerPlan
+from toolkeep.sandbox.plan import MOST_PORTS, WorkerPlan
 from toolkeep.sandbox.proc_stats import ProcessUse, process_use
 
 _MESSAGE_BYTES: Final = 1 << 17
 """Receive buffer for one message: a ticket, or the text of an error."""
 _DESCRIPTORS: Final = 3
 _STREAMS: Final = 3
-_MOST_DESCRIPTORS: Final = 7
-"""Descriptors that come with a worker: two pipes and a pidfd; stdin, stdout and stderr of a persistent one.
-At most seven with the listener of its egress proxy."""
+_MOST_DESCRIPTORS: Final = _DESCRIPTORS + _STREAMS + 2 + MOST_PORTS
+"""Descriptors that come with a worker: two pipes and a pidfd; stdin, stdout and stderr of a persistent one;
+the listeners of its egress proxy, of its name server and of the ports that it connects to."""
 
 
 class Streams(NamedTuple):
@@ -56,8 +56,8 @@ class Worker(msgspec.Struct, frozen=True):
     reply: int
     pidfd: int
     source: "WorkerSource"
-    egress_socket: socket.socket | None = None
-    """Listening socket of its egress proxy, in its network namespace; the server closes it."""
+    egress_sockets: tuple[socket.socket, ...] = ()
+    """Listening sockets of its egress proxy, in its network namespace; the server closes them."""
     memory_limit: MemoryLimit | None = None
     """Its memory limit, if it may have several processes."""
     streams: Streams | None = None
@@ -95,8 +95,8 @@ class Worker(msgspec.Struct, frozen=True):
         self.kill()
         if self.memory_limit is not None:
             self.memory_limit.release()
-        if self.egress_socket is not None:
-            self.egress_socket.close()
+        for listener in self.egress_sockets:
+            listener.close()
         if self.streams is not None:
             self.streams.close()
         for descriptor in (self.request, self.reply, self.pidfd):
@@ -162,8 +162,8 @@ class WorkerSource:
     def reap(self, worker: Worker) -> "asyncio.Future[None]":
         """Kill a worker and close its pipes; the future is done when its process tree is gone."""
         worker.kill()
-        if worker.egress_socket is not None:
-            worker.egress_socket.close()
+        for listener in worker.egress_sockets:
+            listener.close()
         if worker.streams is not None:
             worker.streams.close()
         os.close(worker.request)
@@ -234,26 +234,26 @@ class WorkerSource:
                 os.close(descriptor)
             fail(worker_future, SandboxExhausted("this process has no file descriptor left"))
         else:
-            worker = self._worker(descriptors)
+            worker = self._worker(descriptors, plan)
             self.workers += 1
             if plan is not None and plan.has_processes:
                 self._limit_memory(worker_future, worker, plan, message["ticket"])
             else:
                 self._deliver_worker(worker_future, worker)
 
-    def _worker(self, descriptors: list[int]) -> Worker:
+    def _worker(self, descriptors: list[int], plan: WorkerPlan | None) -> Worker:
         request, reply, pidfd, *more = descriptors
         for descriptor in (request, reply):
             os.set_blocking(descriptor, False)
         streams = None
-        if len(more) >= _STREAMS:
+        if plan is not None and plan.is_persistent:
             *more, stdin, stdout, stderr = more
             streams = Streams(
                 os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
             )
-        egress_socket = socket.socket(fileno=more[0]) if more else None
+        egress_sockets = tuple(socket.socket(fileno=descriptor) for descriptor in more)
         return Worker(
-            request, reply, pidfd, self, egress_socket, streams=streams, is_furnished=self.makes_furnished
+            request, reply, pidfd, self, egress_sockets, streams=streams, is_furnished=self.makes_furnished
         )
 
     def _limit_memory(
@@ -322,8 +322,10 @@ class WorkerSource:
 
 def _expected(plan: WorkerPlan | None) -> int:
     """Number of descriptors that come with a worker."""
-    more = 0 if plan is None else plan.connects + _STREAMS * plan.is_persistent
-    return _DESCRIPTORS + more
+    if plan is None:
+        return _DESCRIPTORS
+    listeners = plan.connects + bool(plan.ports) + len(plan.ports)
+    return _DESCRIPTORS + listeners + _STREAMS * plan.is_persistent
 
 
 def fail(worker_future: "asyncio.Future[Any] | None", error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Secrets of an upstream, read from the environment, a file or the keyring when a call needs one.
+"""Secrets of an upstream, read from the environment, a file, the keyring or the state when a call needs one.
 
 Nothing is read when a keep opens, and nothing is cached: a rotated secret is used by the next call. The
 values go to the tool's runner, and never into a definition, record, log or error.
@@ -20,10 +20,14 @@ _FILE_BYTES: Final = 64 * 1024
 class UpstreamSecrets(Mapping[str, str]):
     """The secrets of one upstream by name."""
 
-    def __init__(self, sources: Mapping[str, SecretSource]) -> None:
+    def __init__(self, sources: Mapping[str, SecretSource], stored: Path | None = None) -> None:
+        """`stored` is the folder in the state of the keep with the secrets of this upstream."""
         self._sources = dict(sources)
+        self._stored = stored
 
     def __getitem__(self, name: str) -> str:
+        if self._sources[name].kind == "stored":
+            return self._from_state(name, self._sources[name].where)
         return _READERS[self._sources[name].kind](name, self._sources[name].where)
 
     def __iter__(self) -> Iterator[str]:
@@ -38,9 +42,16 @@ class UpstreamSecrets(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._sources)
 
+    def _from_state(self, name: str, where: str) -> str:
+        # A separator would name the secret of another upstream, or any file.
+        if self._stored is None or "/" in where or where.startswith("."):
+            raise SecretUnavailable(name, reason="nothing is stored for this upstream")
+        return _from_file(name, str(self._stored / where))
+
     def only(self, names: Iterable[str]) -> "UpstreamSecrets":
         """Only those of these names."""
-        return UpstreamSecrets({name: self._sources[name] for name in names if name in self._sources})
+        found = {name: self._sources[name] for name in names if name in self._sources}
+        return UpstreamSecrets(found, self._stored)
 
     def __repr__(self) -> str:
         """Without values."""

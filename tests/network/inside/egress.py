@@ -56,7 +56,7 @@ async def egress_socket(
     budget = Budget(NetworkBounds(**{"max_requests": 100, "max_bytes": 1 << 20, **bounds}))
     writes, read = (tuple(map(HostScope.read, texts)) for texts in (scopes, reads))
     reach = HostAllowlist(reads=read, writes=writes)
-    async with EgressProxy(listener, reach, max_seconds=max_seconds, budget=budget) as egress:
+    async with EgressProxy([listener], reach, max_seconds=max_seconds, budget=budget) as egress:
         egress.port = listener.getsockname()[1]  # type: ignore[attr-defined]
         yield egress
 
@@ -829,7 +829,7 @@ async def test_when_the_time_is_up_nothing_goes_on(world: World) -> None:
     await world.serve(mute, PUBLIC, 80)
     async with egress_socket("shop.example", max_seconds=0.3) as egress:
         assert await say(egress, get("http://shop.example/")) == b""
-        assert egress._listener.fileno() == -1
+        assert all(listener.fileno() == -1 for listener in egress._listeners)
     assert egress.contacts[0].problem == "it broke off"
 
 

@@ -30,7 +30,7 @@ from toolkeep.network.hosts import HostScope
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.kernel_probe import Findings
-from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.plan import MOST_PORTS, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.seccomp_filters import for_level
 from toolkeep.sandbox.trusted_paths import TrustedPaths
 
@@ -162,6 +162,7 @@ def worker_recipe(
             level=place.level,
             filter=system_calls.program(),
             connects=place.reach.connects,
+            ports=place.hosts.ports[:MOST_PORTS] if place.reach.connects else (),
             may_spawn=True,
             memory_by=findings.tree_bound or Mechanism.MEMORY_WATCH,
             limits=program_limits(place.memory_bytes),

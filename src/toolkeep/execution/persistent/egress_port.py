@@ -1,6 +1,7 @@
 """Egress proxy for a persistent process; budgets and contacts are counted per call."""
 
 import socket
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,13 @@ class EgressPort:
         self._egress: EgressProxy | None = None
         self._told = told
 
-    def serve(self, listener: socket.socket) -> AbstractAsyncContextManager[object]:
-        """Factory of the proxy on the process's listening socket."""
+    def serve(self, listeners: Sequence[socket.socket]) -> AbstractAsyncContextManager[object]:
+        """Factory of the proxy on the process's listening sockets."""
         from toolkeep.network.egress_proxy import (
             EgressProxy,  # Imports HTTP, which most keeps never need.
         )
 
-        self._egress = EgressProxy(listener, self._hosts, max_seconds=None, on_contact=self._tell)
+        self._egress = EgressProxy(listeners, self._hosts, max_seconds=None, on_contact=self._tell)
         return self._egress
 
     def begin(self, tool: RegisteredTool, told: OnContact) -> None:

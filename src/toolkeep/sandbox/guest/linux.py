@@ -53,6 +53,16 @@ _SECCOMP_MODE_FILTER: Final = 2
 _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP: Final = 1
 
+_RTM_NEWROUTE: Final = 24
+_NLM_F_REQUEST: Final = 1
+_NLM_F_ACK: Final = 4
+_NLM_F_CREATE: Final = 0x400
+_RT_TABLE_LOCAL: Final = 255
+_RTPROT_BOOT: Final = 3
+_RT_SCOPE_HOST: Final = 254
+_RTN_LOCAL: Final = 2
+_RTA_OIF: Final = 4
+
 _AT_FDCWD: Final = -100
 _AT_EMPTY_PATH: Final = 0x1000
 _AT_RECURSIVE: Final = 0x8000
@@ -148,6 +158,24 @@ def raise_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sh14x", b"lo", _IFF_UP)
         fcntl.ioctl(control, _SIOCSIFFLAGS, request)
+
+
+def route_all_to_loopback() -> None:
+    """In this network namespace, deliver connections to any IPv4 address to whoever listens here.
+
+    As `ip route add local 0.0.0.0/0 dev lo` (rtnetlink(7)).
+    """
+    attributes = struct.pack("=HHi", 8, _RTA_OIF, socket.if_nametoindex("lo"))
+    route = struct.pack(
+        "=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _RT_TABLE_LOCAL, _RTPROT_BOOT, _RT_SCOPE_HOST, _RTN_LOCAL, 0
+    )
+    flags = _NLM_F_REQUEST | _NLM_F_ACK | _NLM_F_CREATE
+    body = route + attributes
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.send(struct.pack("=IHHII", 16 + len(body), _RTM_NEWROUTE, flags, 1, 0) + body)
+        status = struct.unpack_from("=i", kernel.recv(4096), 16)[0]
+    if status:
+        raise OSError(-status, f"a route to loopback: {os.strerror(-status)}")
 
 
 def drop_bounding_set() -> None:

@@ -36,6 +36,8 @@ _ENVIRONMENT: Final = f"{BOX}/venv"
 USERS: Final = "/etc/passwd"
 GROUPS: Final = "/etc/group"
 HOSTS: Final = "/etc/hosts"
+RESOLVER: Final = "/etc/resolv.conf"
+ETC_FILES: Final = (USERS, GROUPS, HOSTS, RESOLVER)
 HOST_NAME: Final = "toolkeep"
 _USER: Final = "toolkeep"
 _STREAMS: Final = {
@@ -123,10 +125,11 @@ def interpreter_of(plan: dict[str, Any]) -> str:
 
 
 def _write_etc_files() -> None:
-    """Write /etc/passwd, /etc/group and /etc/hosts with one account and one host.
+    """Write /etc/passwd, /etc/group, /etc/hosts and /etc/resolv.conf with one account and one host.
 
     The host's own files would leak its users and the names of its network. A worker's user namespace maps no
-    ids, so the worker sees itself under the kernel's overflow ids.
+    ids, so the worker sees itself under the kernel's overflow ids. Names are looked up over TCP: a worker has
+    no other sockets, and the host serves the name server.
     """
     user, group = map(_unmapped, ("uid", "gid"))
     Path(f"{_BASE}/etc").mkdir(exist_ok=True)
@@ -134,6 +137,7 @@ def _write_etc_files() -> None:
         (USERS, f"{_USER}:x:{user}:{group}:{_USER}:{SCRATCH}:/bin/sh\n"),
         (GROUPS, f"{_USER}:x:{group}:\n"),
         (HOSTS, f"127.0.0.1 localhost {HOST_NAME}\n::1 localhost {HOST_NAME}\n"),
+        (RESOLVER, "nameserver 127.0.0.1\noptions use-vc timeout:5 attempts:1\n"),
     ):
         # A grant may lie at this path; it was attached before and must not be written to.
         if not os.path.lexists(_BASE + path):

@@ -70,8 +70,8 @@ class Prepared:
     """Builds the Landlock rules that every worker of the plan has; None at levels without Landlock."""
     allow_templated: Callable[[], int] | None
     """The same for a template, whose rules hold for all its workers."""
-    allow_granted: Callable[[int, Grant, int], None]
-    """Masks what is not granted, and adds the granted paths and the proxy port to the rules."""
+    allow_granted: Callable[[int, Grant, tuple[int, ...]], None]
+    """Masks what is not granted, and adds the granted paths and these ports to the rules."""
     scratch: str
     """Mount options of the scratch tmpfs; empty for none."""
     shared_memory: str
@@ -79,6 +79,8 @@ class Prepared:
     has_proc: bool
     connects: bool
     """Whether it gets an egress proxy, served by the host."""
+    ports: tuple[int, ...]
+    """Ports of granted hosts, in a network namespace of its own."""
     is_persistent: bool
     """Whether it is persistent: it runs a program until that exits, instead of handling one call."""
 
@@ -91,15 +93,15 @@ class Ends:
     reply: int
     streams: tuple[int, int, int] | None
     """Standard streams of a persistent program; other workers get /dev/null."""
-    port: int = 0
-    """TCP port of the egress proxy in this network namespace; 0 for none."""
+    ports: tuple[int, ...] = ()
+    """TCP ports that it may connect to, that of the egress proxy first; none without one."""
 
 
 def run(plan: Prepared, ends: Ends) -> NoReturn:
     """Worker main. Never returns: an exception must not unwind into the zygote's code."""
     try:
         _close_other_descriptors(ends)
-        if _confine_for_call(plan, ends.port):
+        if _confine_for_call(plan, ends.ports):
             if plan.is_persistent:
                 _run_program()
             else:
@@ -109,13 +111,13 @@ def run(plan: Prepared, ends: Ends) -> NoReturn:
         os._exit(0)
 
 
-def _confine_for_call(plan: Prepared, port: int) -> bool:
+def _confine_for_call(plan: Prepared, ports: tuple[int, ...]) -> bool:
     """Confine this process; False if the host closed the pipe or a protection failed."""
     try:
         # Everything up to `_receive` runs while the worker waits idle, so its cost is not part of a call.
         _mount_private(plan)
         rules = plan.allow_common() if plan.allow_common else None
-        set_variables(plan, port)
+        set_variables(plan, ports[0] if ports else 0)
         # Run the code path of a call once now: the page faults of copy-on-write memory happen before the
         # call.
         call_handler.warm_up()
@@ -125,7 +127,7 @@ def _confine_for_call(plan: Prepared, port: int) -> bool:
         if granted is None:
             return False
         if rules is not None:
-            plan.allow_granted(rules, json.loads(granted), port)
+            plan.allow_granted(rules, json.loads(granted), ports)
         _confine(plan, rules)
     except Exception as error:  # noqa: BLE001 -- fail closed: no protection, no tool
         _send_message({"unprepared": str(error)[:_SAID_CHARS]})

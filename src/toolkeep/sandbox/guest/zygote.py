@@ -47,6 +47,8 @@ _LIMITS: Final = {
 }
 """The rlimits of a worker by their name in the plan."""
 _BACKLOG: Final = 64
+_NAME_SERVER: Final = 53
+"""Port of DNS, over TCP."""
 _EXHAUSTED: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 """Errors that mean a full machine, not a broken sandbox: the host reports them differently."""
 _ZERO_LIMITS: Final = (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
@@ -66,12 +68,12 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         plan = json.loads(control.recv(_MESSAGE_BYTES))
-        pid_namespace = _set_up(plan, control)
+        namespaces = _set_up(plan, control)
     except Exception as error:  # noqa: BLE001 -- whatever it is, the host must hear of it
         control.send(_encoded({"error": f"{type(error).__name__}: {error}"}))
         os._exit(1)
     try:
-        _Zygote(control, plan, pid_namespace).serve()
+        _Zygote(control, plan, namespaces).serve()
     except ConnectionError:
         os._exit(0)  # the host is gone
     except Exception as error:  # noqa: BLE001 -- the host replaces it, and says why
@@ -82,8 +84,8 @@ def main(arguments: Sequence[str]) -> None:
 # --- set-up ---------------------------------------------------------------------------------------
 
 
-def _set_up(plan: dict[str, Any], control: socket.socket) -> int:
-    """Enter the namespaces and the root; returns a descriptor of the new pid namespace."""
+def _set_up(plan: dict[str, Any], control: socket.socket) -> tuple[int, int]:
+    """Enter the namespaces and the root; returns descriptors of the new pid and network namespaces."""
     os.umask(0o022)
     # First, and inherited by all workers: a setuid program in /usr must not give anything back. Landlock and
     # unprivileged seccomp also require it.
@@ -96,7 +98,9 @@ def _set_up(plan: dict[str, Any], control: socket.socket) -> int:
     _enter_namespaces(closes_network=plan["closes_network"])
     _become_init(control)
     # Opened before the root changes: the new root may have no /proc.
-    pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    pid_namespace, network = (
+        os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("pid", "net")
+    )
     if ordinary_id is None:
         rootfs.build(plan, ordinary_id=None)
     # Always, if the kernel allows it: a fork server, too, needs one of its own, which it is given only then.
@@ -112,7 +116,7 @@ def _set_up(plan: dict[str, Any], control: socket.socket) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Only now: a non-dumpable process does not own its /proc/self, so writing the uid map would have failed.
     linux.set_dumpable(is_dumpable=False)
-    return pid_namespace
+    return pid_namespace, network
 
 
 def _build_as_root(plan: dict[str, Any], ordinary_id: int) -> None:
@@ -162,10 +166,10 @@ def _become_init(control: socket.socket) -> None:
 class _Zygote:
     """Serves the control socket until it closes."""
 
-    def __init__(self, control: socket.socket, plan: dict[str, Any], pid_namespace: int) -> None:
+    def __init__(self, control: socket.socket, plan: dict[str, Any], namespaces: tuple[int, int]) -> None:
         self._control = control
         self._plan = plan
-        self._pid_namespace = pid_namespace
+        self._pid_namespace, self._network = namespaces
         self._prepared: dict[str, worker.Prepared] = {}
         self._sources = select.poll()
         self._children: dict[int, int] = {}
@@ -231,6 +235,7 @@ class _Zygote:
             shared_memory=self._shared_memory(plan["limits"]),
             has_proc=self._plan["has_proc"],
             connects=plan["connects"],
+            ports=tuple(plan["ports"]),
             is_persistent=plan["stays"],
         )
 
@@ -256,14 +261,14 @@ class _Zygote:
         """Landlock rules that every worker of a plan has, whatever its grant."""
         code = {*map(os.path.realpath, self._plan["system"]), *self._plan["code"]}
         common = [(path, landlock_rules.READ) for path in sorted(code)]
-        common += [(path, landlock_rules.READ) for path in (rootfs.USERS, rootfs.GROUPS, rootfs.HOSTS)]
+        common += [(path, landlock_rules.READ) for path in rootfs.ETC_FILES]
         # No rule for a terminal, the GPU or any other device of the host.
         common += [(path, landlock_rules.USE_DEVICE) for path in _DEVICES]
         if plan["limits"]["scratch_bytes"]:
             common.append((rootfs.BOX, landlock_rules.WRITE))
         return tuple(common)
 
-    def _apply_grant(self, rules: int, grant: worker.Grant, port: int) -> None:
+    def _apply_grant(self, rules: int, grant: worker.Grant, ports: Sequence[int]) -> None:
         """Runs in the worker: mask what is not granted, allow what is."""
         for folder, shown in _masks(self._plan, grant):
             trees = rootfs.open_trees(shown)
@@ -272,13 +277,24 @@ class _Zygote:
                 os.close(tree)
         # Mask, hide, freeze, then Landlock rules: a rule refers to an inode, and a mount that is put over it
         # afterwards would not be covered by the rule.
-        rootfs.hide(grant["hidden"])
+        self._hide(grant["hidden"])
         rootfs.freeze(grant["frozen"])
         for kind, access in _ACCESSES.items():
             for path in grant[kind]:
                 landlock_rules.allow(rules, path, access)
-        if port:
+        for port in ports:
             landlock_rules.allow_port(rules, port)
+
+    def _hide(self, folders: list[str]) -> None:
+        """Hide toolkeep's state, except for the code of an installed server in it."""
+        for folder in folders:
+            trees = rootfs.open_trees(path for path in self._plan["code"] if rootfs.is_within(path, folder))
+            if trees:
+                rootfs.mask(folder, trees)
+            else:
+                rootfs.hide([folder])
+            for tree in trees.values():
+                os.close(tree)
 
     def _fork(self, prepared: worker.Prepared, ticket: int) -> None:
         """Create pipes, fork a worker, and pass the host's ends over the control socket (SCM_RIGHTS)."""
@@ -286,10 +302,11 @@ class _Zygote:
         try:
             request_out, request_in = _pipe(opened)
             reply_out, reply_in = _pipe(opened)
-            egress, port = _listener(opened) if prepared.connects else ([], 0)
-            theirs, ours = _streams(opened) if prepared.is_persistent else (None, ())
-            ends = worker.Ends(request_out, reply_in, theirs, port)
-            child = self._forked(functools.partial(worker.run, prepared, ends))
+            with self._own_network() if prepared.ports else contextlib.nullcontext():
+                egress, ports = _listeners(opened, prepared)
+                theirs, ours = _streams(opened) if prepared.is_persistent else (None, ())
+                ends = worker.Ends(request_out, reply_in, theirs, ports)
+                child = self._forked(functools.partial(worker.run, prepared, ends))
             pidfd = self._open_pidfd(child)
             message = _encoded({"ticket": ticket})
             socket.send_fds(self._control, [message], [request_in, reply_out, pidfd, *egress, *ours])
@@ -298,6 +315,21 @@ class _Zygote:
             # worker, and a pipe would never reach end of file.
             for descriptor in opened:
                 os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _own_network(self) -> Iterator[None]:
+        """A network namespace of its own for the worker that is forked meanwhile.
+
+        It connects to well-known ports, and Landlock tells no addresses apart: in a shared namespace it would
+        reach the listeners of other workers, and by them the hosts of others.
+        """
+        linux.unshare(linux.CLONE_NEWNET)
+        try:
+            linux.raise_loopback()
+            linux.route_all_to_loopback()
+            yield
+        finally:
+            linux.setns(self._network, linux.CLONE_NEWNET)
 
     def _start_fork_server(self, plan: worker.Prepared, ticket: int) -> None:
         """Fork a fork server as PID 1 of its own pid namespace, and pass the host its control socket."""
@@ -392,18 +424,27 @@ def _streams(opened: list[int]) -> tuple[tuple[int, int, int], tuple[int, int, i
     return (input_out, output_in, errors_in), (input_in, output_out, errors_out)
 
 
-def _listener(opened: list[int]) -> tuple[list[int], int]:
-    """Listening socket of the egress proxy in this network namespace, and its port.
+def _listeners(opened: list[int], plan: worker.Prepared) -> tuple[list[int], tuple[int, ...]]:
+    """Listening sockets of the egress proxy in this network namespace, and their ports; its own first.
 
-    The host accepts on it from outside: a socket belongs to the namespace it was created in. That is the only
-    connection between the empty network namespace and the world.
+    The host accepts on them from outside: a socket belongs to the namespace it was created in. They are the
+    only connection between the empty network namespace and the world.
     """
+    if not plan.connects:
+        return [], ()
     # Down elsewhere: workers that share this namespace must not talk over loopback.
     linux.raise_loopback()
-    listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
-    port: int = listener.getsockname()[1]
-    opened.append(listener.detach())
-    return opened[-1:], port
+    direct = (_NAME_SERVER, *plan.ports) if plan.ports else ()
+    # Any free port in a namespace that workers share.
+    places = [("127.0.0.1", worker.PROXY_PORT if direct else 0), *(("0.0.0.0", port) for port in direct)]  # noqa: S104 -- in a namespace without a network
+    made: list[int] = []
+    ports: list[int] = []
+    for place in places:
+        listener = socket.create_server(place, backlog=_BACKLOG)
+        ports.append(listener.getsockname()[1])
+        made.append(listener.detach())
+        opened.append(made[-1])
+    return made, tuple(ports)
 
 
 def _signals() -> int:

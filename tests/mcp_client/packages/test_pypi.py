@@ -1,0 +1,55 @@
+"""Python packages of servers, from an index on loopback: wheels alone, pinned by hash."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.config.projects import accept
+from tests.mcp_client.packages.registries import (
+    NOW,
+    OLD,
+    SERVER_PY,
+    Registry,
+    add,
+    greeted,
+    project,
+    registry,
+    tree,
+)
+from tests.mcp_client.servers import listing
+
+__all__ = ["project", "registry"]
+
+pytestmark = pytest.mark.spec("MCP-3")
+
+
+def upload(registry: Registry, version: str, when: str, **files: str) -> None:
+    files = {"hello.py": SERVER_PY, **files}
+    registry.upload("hello_mcp", version, files, program="hello-mcp = hello:main", when=when)
+
+
+def test_uvx_is_resolved_once_and_its_program_runs_from_the_state(registry: Registry, project: Path) -> None:
+    upload(registry, "1.0.0", OLD)
+    upload(registry, "2.0.0", NOW)
+    done = add(project, "--", "uvx", "hello-mcp", "ada")
+    assert done.exit_code == 0, done.output
+    assert "hello-mcp==2.0.0 is younger than 7 days and is passed over" in done.stderr
+    assert "1 package, hello-mcp 1.0.0" in done.stdout
+    accept(project)
+    asked = len(registry.asked)
+    assert greeted(project) == "hello ada"
+    assert len(registry.asked) == asked  # the server reaches no index, and needs none
+    assert registry.credentials == set()  # the configured address holds a password
+    assert list(listing(project, "hello")["packages"]["tree"]) == ["hello-mcp"]
+    # Another wheel under the same version: it is not installed.
+    registry.archives["/files/hello_mcp-1.0.0-py3-none-any.whl"] += b" "
+    (tree(project) / "pyvenv.cfg").unlink()
+    refused = add(project, "--refresh")
+    assert (refused.exit_code, "DO NOT MATCH THE HASHES" in refused.stderr) == (1, True), refused.output
+
+
+def test_a_wheel_that_would_write_outside_is_refused(registry: Registry, project: Path) -> None:
+    upload(registry, "1.0.0", OLD, **{"../../../../../escaped.py": ""})
+    refused = add(project, "--allow-new", "--", "uvx", "hello-mcp")
+    assert (refused.exit_code, "outside" in refused.stderr) == (1, True), refused.output
+    assert "escaped.py" not in {path.name for path in project.parent.rglob("*")}
