@@ -19,11 +19,13 @@ from tests.approval.test_question_text import QUESTION as SHOWN
 from tests.cli.dialogue import Dialogue
 from tests.cli.shop import Shop
 from tests.cli.test_approval_prompt import plain
+from toolkeep import open_keep
 from toolkeep.approval.coverage import Argument, Constraint
 from toolkeep.approval.question import Answer, Question, Rule
 from toolkeep.cli.approval_prompt import person
 from toolkeep.cli.approvals import NotAnswered, only_question
 from toolkeep.cli.main import cli
+from toolkeep.cli.mcp import _page_url as page_url
 from toolkeep.keep.open import open_tokens
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
@@ -180,21 +182,71 @@ def test_json_shows_what_the_view_left_out(project: Path, approvals: SqliteAppro
 def test_an_id_that_names_nothing_is_said_with_what_waits(
     project: Path, approvals: SqliteApprovals, command: str
 ) -> None:
+    none = f"no waiting call of {project} has the id "
+    other = "; for another project add --project DIR"
     assert outcome(project, command, "77") == refusal(
-        "no waiting call has the id '77'",
-        "no call waits for approval; list them with: toolkeep approvals list",
+        f"{none}'77'", f"no call waits for approval; list them with: toolkeep approvals{other}"
     )
     approvals.ask(question())
     these = "waiting calls: 0123456789abcdef (save_note)"
-    assert outcome(project, command, "77") == refusal("no waiting call has the id '77'", these)
-    assert outcome(project, command, "") == refusal("no waiting call has the id ''", these)
+    assert outcome(project, command, "77") == refusal(f"{none}'77'", f"{these}{other}")
+    assert outcome(project, command, "") == refusal(f"{none}''", f"{these}{other}")
     approvals.ask(question(id="0123ffffffffffff", tool="other"))
     several = "'0123' matches several waiting calls"
     assert outcome(project, command, "0123") == refusal(several, f"{these}, 0123ffffffffffff (other)")
 
 
+def test_a_call_of_another_project_of_the_user_is_named_with_that_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.delenv("TOOLKEEP_HOME", raising=False)
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    with open_keep(project=tmp_path / "there") as keep:
+        assert isinstance(keep.record.approvals, SqliteApprovals)
+        keep.record.approvals.ask(question())
+        said = outcome(tmp_path / "here", "deny", "0123")
+        assert said == refusal(
+            f"no waiting call of {tmp_path / 'here'} has the id '0123'",
+            f"such a call waits in another project; add --project {tmp_path / 'there'}",
+        )
+        assert f"--project {tmp_path / 'there'}" in outcome(tmp_path / "here", "deny")[2]
+        assert "for another project add --project DIR" in outcome(tmp_path / "here", "deny", "77")[2]
+
+
+def test_serve_says_on_its_terminal_that_a_call_waits_and_mcp_finds_its_page(
+    project: Path, approvals: SqliteApprovals
+) -> None:
+    assert page_url(project) == ""
+    with Dialogue(["serve", "--port", "0", "--project", str(project)], cwd=project, columns=200) as person:
+        address = re.search(r"serving at (\S+)", person.until("--agent operator"))
+        assert address is not None
+        assert page_url(project) == address[1]
+        approvals.ask(question())
+        said = person.until("/ui/approvals")
+        assert "save_note (danger: medium), called by writer, waits for approval: toolkeep approve 01234567" in said  # fmt: skip
+        assert f"or {address[1]}/ui/approvals" in said
+        person.enter("\x03")
+        person.end()
+
+
+def test_approvals_alone_lists_and_deny_alone_denies_the_only_call(
+    project: Path, approvals: SqliteApprovals
+) -> None:
+    approvals.ask(question())
+    alone = CliRunner().invoke(cli, ["approvals", "--project", str(project)])
+    assert (alone.exit_code, "01234567" in alone.stdout) == (0, True)
+    assert CliRunner().invoke(cli, ["approvals"], env={"TOOLKEEP_HOME": str(project)}).exit_code == 0
+    assert "revoke" in CliRunner().invoke(cli, ["approvals", "--help"]).stdout
+    assert outcome(project, "deny")[0] == 0
+    standing = approvals.standing(question().id)
+    assert standing is not None
+    assert standing.state == "denied"
+
+
 def test_without_an_id_the_only_call_is_meant(project: Path, approvals: SqliteApprovals) -> None:
-    with pytest.raises(NotAnswered, match="no call waits"):
+    with pytest.raises(NotAnswered, match=r"no call of .* waits"):
         only_question(approvals)
     approvals.ask(question())
     assert only_question(approvals).id == question().id

@@ -470,7 +470,9 @@ def test_it_says_what_an_agent_with_a_shell_can_do(project: Path) -> None:
 
 def test_a_file_of_tools_is_named_in_the_project_once_it_is_accepted(project: Path) -> None:
     (project / "tools.py").write_text(
-        'from toolkeep import tool\n\n@tool\ndef f() -> int:\n    "F."\n    return 1\n'
+        'from toolkeep import tool\n\n@tool\ndef f() -> int:\n    "F."\n    return 1\n\n'
+        '@tool(side_effects=["FsWrite"], capabilities=["fs.write"], danger="low")\n'
+        'def g() -> int:\n    "G."\n    return 1\n'
     )
     named = str(project / "tools.py")
     refused = install(project, "claude", named, "--yes")
@@ -491,3 +493,18 @@ def test_a_file_of_tools_is_named_in_the_project_once_it_is_accepted(project: Pa
     assert written["args"][:4] == ["mcp", f"{CLAUDE}/tools.py", "--project", CLAUDE]
     again = install(project, "windsurf", named, "--yes")
     assert (again.exit_code, named in CLIENTS["windsurf"].path(project).read_text()) == (0, True)
+    line = 'agents: {"mcp-local": {inherit: defaults, capabilities: ["fs.write:."]}}'
+    assert "! not listed to mcp-local, which lacks a grant: g\n" in again.stderr
+    assert (f"  {line}\n" in again.stderr, "name their file under" in again.stderr) == (True, False)
+    (project / ".agent").mkdir()
+    (project / ".agent" / "config.yml").write_text(line)
+    shown = json.loads(CliRunner().invoke(cli, ["accept", "--json", "--project", str(project)]).stdout)
+    CliRunner().invoke(cli, ["accept", "--hash", shown["hash"], "--project", str(project)])
+    assert "not listed" not in install(project, "gemini", named, "--yes").stderr
+
+
+def test_codex_which_does_not_show_calls_that_wait_is_said_to(project: Path) -> None:
+    words = "Codex does not show calls that wait for approval"
+    assert words in install(project, "codex", "--yes").stderr
+    assert words not in install(project, "codex", "--name", "b", "--client-answers", "--yes").stderr
+    assert words.removeprefix("Codex ") not in install(project, "claude", "--yes").stderr

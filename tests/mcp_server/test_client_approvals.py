@@ -15,7 +15,7 @@ from toolkeep.mcp_server import approval_notices
 from toolkeep.mcp_server.client_approvals import ask_client
 from toolkeep.mcp_server.dispatch import McpServer
 
-YES = {"action": "accept", "content": {"approve": True}}
+YES = {"action": "accept", "content": {"answer": "Approve"}}
 ASKABLE: dict[str, Any] = {"elicitation": {}}
 NOTE = {"name": "send_note", "arguments": {"text": "hi"}}
 Act = Callable[[Lines], Coroutine[Any, Any, Any]]
@@ -139,6 +139,8 @@ def test_the_clients_yes_counts_where_it_was_switched_on_and_is_recorded_as_its_
     result, heard = talk(keep, act, YES, client_answers=True)
     assert (result["content"][0]["text"], sent) == ("sent hi", ["hi"])
     (asked,) = [one["params"] for one in heard]
+    assert asked["requestedSchema"]["properties"]["answer"]["enum"] == ["Approve", "Deny"]
+    assert asked["requestedSchema"]["required"] == [*asked["requestedSchema"]["properties"]] == ["answer"]
     assert "send_note" in asked["message"]
     assert '"hi"' in asked["message"]
     entries = [line for line in _log(keep) if b'"approval":{' in line]
@@ -161,11 +163,15 @@ def _log(keep: Keep) -> list[bytes]:
     [
         {"action": "decline"},
         {"action": "cancel"},
-        {"action": "accept", "content": {"approve": False, "reason": "no"}},
-        {"action": "accept", "content": {"approve": "true"}},
+        {"action": "decline", "content": {"answer": "Approve"}},
+        {"action": "cancel", "content": {"answer": "Approve"}},
+        {"action": "accept", "content": {"answer": "Deny"}},
+        {"action": "accept", "content": {"answer": "approve"}},
+        {"action": "accept", "content": {"answer": ["Approve"]}},
+        {"action": "accept", "content": {"answer": True}},
         {"action": "accept", "content": {}},
         {"action": "accept"},
-        {"action": "yes", "content": {"approve": True}},
+        {"action": "yes", "content": {"answer": "Approve"}},
         ["accept"],
     ],
 )
@@ -210,10 +216,27 @@ def second(asked: dict[str, Any], said: Any = None, **changes: Any) -> dict[str,
 def test_the_newer_era_asks_by_its_answer(keep: Keep) -> None:
     async def act(client: Lines) -> Any:
         asked = await first_round(client)
-        assert [one["method"] for one in asked["inputRequests"].values()] == ["elicitation/create"]
+        (form,) = asked["inputRequests"].values()
+        assert form["method"] == "elicitation/create"
+        assert form["params"]["requestedSchema"]["properties"]["answer"]["enum"] == ["Approve", "Deny"]
         return (await client.modern("tools/call", second(asked), ASKABLE))["result"]
 
     assert modern(keep, act, client_answers=True)["content"][0]["text"] == "sent hi"
+
+
+def test_a_closed_form_denies_in_both_eras(waiting_keep: Keep) -> None:
+    said = {"action": "cancel"}
+
+    async def act(client: Lines) -> Any:
+        asked = await first_round(client)
+        return (await client.modern("tools/call", second(asked, said), ASKABLE))["result"]
+
+    for result in (
+        talk(waiting_keep, note, said, client_answers=True),
+        modern(waiting_keep, act, client_answers=True),
+    ):
+        assert "The client declined this call" in result["content"][0]["text"]
+    assert (sent, waiting_keep._pipeline.asker.store.waiting()) == ([], [])
 
 
 def test_a_state_is_taken_once(keep: Keep) -> None:
@@ -280,7 +303,7 @@ async def second_round_with(client: Lines, arguments: bytes) -> dict[str, Any]:
     client.send(
         b'{"jsonrpc":"2.0","id":"raw","method":"tools/call","params":'
         b'{"name":"send_note","arguments":%s,"inputResponses":{"%s":'
-        b'{"action":"accept","content":{"approve":true}}},"requestState":"%s","_meta":%s}}'
+        b'{"action":"accept","content":{"answer":"Approve"}}},"requestState":"%s","_meta":%s}}'
         % (
             arguments,
             next(iter(asked["inputRequests"])).encode(),

@@ -55,6 +55,19 @@ def test_a_handshake_ends_with_the_clients_version_or_the_newest(
     }
 
 
+def test_a_failure_that_only_the_operator_may_read_names_the_command_that_shows_it(server: McpServer) -> None:
+    @tool(side_effects=[])
+    async def fail() -> str:
+        """Fail."""
+        raise KeyError("the password")
+
+    server.keep.register(fail)
+    result = shaken(server, lambda client: client.call("fail", {}))["result"]
+    words = result["content"][0]["text"]
+    assert words.endswith(f"\nThe user sees why: toolkeep audit show {result['_meta']['toolkeep/call'][:8]}")
+    assert "password" not in words
+
+
 def test_nothing_is_done_before_the_handshake(server: McpServer) -> None:
     answer = talk(server, lambda client: client.ask("tools/list"))
     assert answer["error"]["code"] == -32600

@@ -41,10 +41,12 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
     """Show what .agent/config.yml would run, grant or loosen, and accept it; or the changed tool NAME.
 
     NAME may also be a Python file or module of @tool functions: accepted, it may be named without a terminal,
-    as in the entry of an MCP client. Its imports from the project are accepted with it.
+    as in the entry of an MCP client. Its imports from the project are accepted with it. A running `toolkeep
+    mcp` or `toolkeep serve` with that file takes it over.
 
     A file inside another project's folder is accepted as a project of its own, whatever it would do. Next
-    comes a toolkeep.lock that differs from what was accepted here.
+    come a toolkeep.lock that differs from what was accepted here, and Python files that were accepted before
+    and have changed.
 
     Asks in a terminal. Elsewhere, or with --json, pass --hash with the SHA-256 that is shown: of the file
     together with the code that it names, or of the changed definition.
@@ -67,10 +69,29 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
 
 
 def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
-    """Accept the configuration first; then the lock file that it names."""
+    """Accept the configuration first, then the lock file that it names, then files of tools that changed."""
+    from toolkeep.cli.accept_tools import accept_tools, changed_files
+
+    changed = changed_files(root, state)
+    is_over = _accept_configuration(root, state, given_hash, as_json=as_json, has_more=bool(changed))
+    if is_over and (as_json or given_hash is not None):
+        return
+    if given_hash is not None:
+        wanted = given_hash.removeprefix("sha256:").lower()
+        changed = [file for file in changed if file.seal == wanted] or changed
+    for file in changed:
+        accept_tools(file.place, root, state, given_hash, as_json=as_json)
+
+
+def _accept_configuration(
+    root: Path, state: KeepState, given_hash: str | None, *, as_json: bool, has_more: bool
+) -> bool:
+    """Whether there was something to accept, or nothing more is to come."""
     settings = read_configuration(root, state)
     file = next((f for f in settings.files if f.is_project), None)
     if file is None:
+        if has_more:
+            return False
         raise NotAccepted(
             f"{visible(str(root))} has no .agent/config.yml", hint="write one with `toolkeep init`"
         )
@@ -79,21 +100,23 @@ def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_
     if is_open:
         _accept_file(file, outer, state, given_hash, as_json=as_json)
         if as_json:
-            return
+            return True
         settings = read_configuration(root, state)
         if settings.tools_files:
             # Reads their definitions, since clients do not wait; warns of tools that are skipped.
             keep_with(project=root).close()
         if given_hash is not None:
-            return
+            return True
     origins = project_origins(settings)
     raw = lock_bytes(root) if origins else None
     proposed = [] if raw is None else _proposed(raw, root, state, origins)
-    if raw is None or not proposed:
-        if not is_open:
-            _say_accepted(file, state, as_json=as_json)
-        return
-    _accept_lock(raw, root, state, proposed, given_hash, as_json=as_json)
+    if raw is not None and proposed:
+        _accept_lock(raw, root, state, proposed, given_hash, as_json=as_json)
+    elif not is_open and has_more:
+        return False
+    elif not is_open:
+        _say_accepted(file, state, as_json=as_json)
+    return True
 
 
 def _proposed(raw: bytes, root: Path, state: KeepState, origins: frozenset[str]) -> list[Difference]:

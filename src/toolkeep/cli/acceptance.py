@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from difflib import unified_diff
+from itertools import islice
 from typing import Any
 
 from toolkeep.cli.options import is_agreed, is_terminal, print_json, say_done
@@ -69,10 +70,21 @@ def value_difference(before: Any, after: Any) -> Iterator[str]:
     yield from _changed_lines(text_lines(before), text_lines(after))
 
 
-def _changed_lines(old: list[str], new: list[str], *, around: int = 1) -> Iterator[str]:
-    for line in unified_diff(old, new, lineterm="", n=around):
-        if not line.startswith(("---", "+++", "@@")):
+def _changed_lines(
+    old: list[str], new: list[str], *, around: int = 1, has_places: bool = False
+) -> Iterator[str]:
+    # The two lines of the heading by their place: a changed line that begins with -- looks like one of them.
+    for line in islice(unified_diff(old, new, lineterm="", n=around), 2, None):
+        if has_places or not line.startswith("@@"):
             yield visible(line)
+
+
+def code_difference(before: str, after: str) -> Iterator[str]:
+    """The lines that differ between two versions of a source file, complete and with their places."""
+    if not before or (before.endswith("\n") and after.endswith("\n")):
+        before, after = before.removesuffix("\n"), after.removesuffix("\n")
+    old = before.split("\n") if before else []
+    yield from _changed_lines(old, after.split("\n"), around=2, has_places=True)
 
 
 def text_lines(value: Any) -> list[str]:

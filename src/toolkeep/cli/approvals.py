@@ -1,6 +1,7 @@
 """`toolkeep approvals`: calls that wait for a person, and remembered approvals."""
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from toolkeep.approval.question_text import duration, moment, name, render_quest
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.tables import Column, say_table, screen_width
-from toolkeep.errors import Code, ToolkeepError
+from toolkeep.errors import Code, StateUnusable, ToolkeepError
 from toolkeep.host.clock import iso
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.text.display import echo_name, listing, shorten, visible
@@ -24,9 +25,21 @@ if TYPE_CHECKING:
     from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
 
-@click.group("approvals", cls=CommandGroup)
+class _ListByDefault(CommandGroup):
+    """Without a subcommand: `list`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As written, or with `list` where only its options are."""
+        is_listing = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["list", *args] if is_listing else args)
+
+
+@click.group("approvals", cls=_ListByDefault)
 def command() -> None:
-    """List calls that wait for approval, and the rules that approve calls without asking."""
+    """List calls that wait for approval, and the rules that approve calls without asking.
+
+    Without a command, the calls that wait are listed.
+    """
 
 
 _REASON_CHARS = 500  # of what an approver wrote, in one line of a terminal
@@ -53,8 +66,8 @@ def approvals_of(project: Path | None) -> "Iterator[SqliteApprovals]":
         yield approvals
 
 
-def waiting_question(approvals: "SqliteApprovals", given: str) -> Question:
-    """Find a pending request by id or prefix; raises if there is none."""
+def waiting_question(approvals: "SqliteApprovals", given: str, project: Path | None = None) -> Question:
+    """Find a pending request of the project by id or prefix; raises if there is none."""
     waiting = [standing.question for standing in approvals.waiting()]
     found = [question for question in waiting if given and question.id.startswith(given)]
     if len(found) == 1:
@@ -63,15 +76,41 @@ def waiting_question(approvals: "SqliteApprovals", given: str) -> Question:
         raise NotAnswered(f"{echo_name(given)!r} matches several waiting calls", hint=_these(found))
     if (standing := approvals.standing(given)) is not None:
         raise NotAnswered(f"{standing.question.id} {_why_not(standing)}", hint=_these(waiting))
-    raise NotAnswered(f"no waiting call has the id {echo_name(given)!r}", hint=_these(waiting))
+    what, hint = _elsewhere(project, waiting, given)
+    raise NotAnswered(f"no waiting call{what} has the id {echo_name(given)!r}", hint=hint)
 
 
-def only_question(approvals: "SqliteApprovals") -> Question:
+def only_question(approvals: "SqliteApprovals", project: Path | None = None) -> Question:
     """The pending request, if there is exactly one."""
     waiting = [standing.question for standing in approvals.waiting()]
     if len(waiting) == 1:
         return waiting[0]
-    raise NotAnswered("several calls wait; name one" if waiting else "no call waits", hint=_these(waiting))
+    if waiting:
+        raise NotAnswered("several calls wait; name one", hint=_these(waiting))
+    what, hint = _elsewhere(project, waiting, "")
+    raise NotAnswered(f"no call{what} waits", hint=hint)
+
+
+def _elsewhere(project: Path | None, waiting: Sequence[Question], given: str) -> tuple[str, str]:
+    """Which project was searched, and the projects of this user in which such a call waits."""
+    from toolkeep.keep.open import open_state, project_folder
+    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+    from toolkeep.storage.state_folder import other_projects
+
+    root = project_folder(project)
+    found = []
+    state = open_state(root)
+    for folder, other in other_projects(state.folder) if state else ():
+        # What cannot be used there is said by a command for that project.
+        with contextlib.suppress(StateUnusable), contextlib.closing(SqliteApprovals(folder)) as theirs:
+            if any(one.question.id.startswith(given) for one in theirs.waiting()):
+                found.append(shlex.quote(visible(str(other))))
+    if found:
+        named = listing((f"--project {other}" for other in found), len(found), LISTED_NAMES, " or ")
+        hint = f"such a call waits in another project; add {named}"
+    else:
+        hint = f"{_these(waiting)}; for another project add --project DIR"
+    return f" of {visible(str(root))}", hint
 
 
 def take(approvals: "SqliteApprovals", question: Question, answer: Answer) -> Standing:
@@ -123,7 +162,7 @@ def _why_not(standing: Standing) -> str:
 def _these(questions: Sequence[Question]) -> str:
     shown = (f"{question.id} ({echo_name(question.tool)})" for question in questions)
     if not questions:
-        return "no call waits for approval; list them with: toolkeep approvals list"
+        return "no call waits for approval; list them with: toolkeep approvals"
     return f"waiting calls: {listing(shown, len(questions), LISTED_NAMES)}"
 
 
@@ -184,7 +223,7 @@ _SHOWN_WIDTH = 120
 def show_question(question_id: str, project: Path | None, *, as_json: bool) -> None:
     """Show the waiting call with this ID, or whose id starts with it."""
     with approvals_of(project) as approvals:
-        question = waiting_question(approvals, question_id)
+        question = waiting_question(approvals, question_id, project)
     if as_json:
         print_json(question_data(question))
         return

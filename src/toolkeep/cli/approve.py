@@ -94,9 +94,9 @@ def command(
     reach: Reach = "rule" if always else "session" if for_session else "once"
     with approvals_of(project) as approvals:
         if question_id is None:
-            question = only_question(approvals)
+            question = only_question(approvals, project)
         else:
-            question = waiting_question(approvals, question_id)
+            question = waiting_question(approvals, question_id, project)
         answer = _asked(question, reach, days, chosen(arguments), project)
         for _ in range(question.acts - question.acts_done):
             standing = take(approvals, question, answer)
@@ -110,7 +110,7 @@ def _by_token(
     approver = approver_of(token_file, project)
     answer = Answer(verdict="approve", approver=approver, way="token", reach=reach, typed_name=tool_name)
     with approvals_of(project) as approvals:
-        question = waiting_question(approvals, question_id)
+        question = waiting_question(approvals, question_id, project)
         if question.acts > 1 and tool_name != question.tool:
             hint = f"confirm with: --tool-name {shlex.quote(question.tool)}"
             raise NotAnswered("a critical call must be confirmed with the name of its tool", hint=hint)

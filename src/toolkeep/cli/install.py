@@ -32,6 +32,7 @@ from toolkeep.cli.toml_text import with_table, without_table
 from toolkeep.errors import FileUnreadable
 from toolkeep.host.files import check_inside, is_there
 from toolkeep.limits import CONFIG_FILE_BYTES
+from toolkeep.text.display import visible
 
 if TYPE_CHECKING:
     from toolkeep.config.tools_file import ToolsFile
@@ -57,6 +58,8 @@ class McpClient:
     """Other keys of an entry."""
     note: str = ""
     """What the client needs beside the entry."""
+    hides_waiting: bool = False
+    """Whether it shows nobody the progress and log messages about a call that waits for approval."""
 
 
 def _in_project(*parts: str) -> Callable[[Path], Path]:
@@ -93,9 +96,11 @@ CLIENTS = {
         folder=".",
         is_toml=True,
         # Codex begins without a server that is not ready, and declines calls of tools that write by itself:
-        # whether a person must agree is for this keep to decide.
+        # whether a person must agree is for this keep to decide. It ends if a required server does not start:
+        # files of tools that wait to be accepted are therefore left out, and no reason not to start.
         more={"required": True, "default_tools_approval_mode": "approve"},
         note="Codex reads it once you trust the project, and asks for that when it starts here",
+        hides_waiting=True,
     ),
     "cursor": McpClient(title="Cursor", path=_in_project(".cursor", "mcp.json"), folder="${workspaceFolder}"),
     "gemini": McpClient(title="Gemini CLI", path=_in_project(".gemini", "settings.json"), folder="."),
@@ -208,6 +213,7 @@ def command(
         from toolkeep.cli.tool_selection import warn_if_undeclared
 
         warn_if_undeclared(agent, root)
+        _warn_of_unlisted(served, agent, root)
         _say_if_taken(before, path, which, name, root)
     if before == after:
         say_done(f"{done}: {path}")
@@ -219,7 +225,7 @@ def command(
         sys.exit(0 if dry_run else 1)
     _write(path, after if is_left else None)
     if not remove:
-        _say_needed(which, root)
+        _say_needed(which, root, has_files=bool(served), client_answers=client_answers)
         _say_same_user(which)
     if as_json:
         print_json({**shown, "written": True})
@@ -352,12 +358,44 @@ def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: di
         raise FileUnreadable(str(path), f"cannot be edited in place; {by_hand}") from error
 
 
-def _say_needed(client: McpClient, root: Path) -> None:
+def _warn_of_unlisted(files: "Sequence[ToolsFile]", agent: str, root: Path) -> None:
+    """Warn of tools in the files that the agent could call with no arguments: it is not told of them."""
+    from toolkeep.keep.open import open_state
+
+    state = open_state(root)
+    files = [file for file in files if state and state.is_accepted(file.key, file.seal)]
+    if not files:
+        return
+    from toolkeep.cli.tool_selection import keep_with
+    from toolkeep.policy.grant_advice import CONFIG_FILE, line_for_tools
+    from toolkeep.registry.tool_provider import FILES
+
+    with keep_with(project=root, tools=files) as keep:
+        listed = {tool.name for tool in keep.offered_tools(agent=agent)}
+        hidden = [tool for tool in keep.tools() if tool.provider == FILES and tool.name not in listed]
+        if not hidden or not keep.has_agent(agent):
+            return
+        line = line_for_tools(keep.holder(agent).grant, agent, [tool.definition for tool in hidden])
+    names = ", ".join(visible(tool.name) for tool in hidden)
+    if line:
+        warn(f"not listed to {visible(agent)}, which lacks a grant: {names}")
+        warn(f"to grant it, add this to {CONFIG_FILE}, then run `toolkeep accept`:", f"  {visible(line)}")
+    else:
+        warn(f"not listed to {visible(agent)}: {names}; `toolkeep policy explain` says why")
+
+
+def _say_needed(client: McpClient, root: Path, *, has_files: bool, client_answers: bool) -> None:
     from toolkeep.keep.open import open_state, read_proposed
 
     if client.note:
         say(f"  {client.note}", err=True)
-    if not read_proposed(root, open_state(root)).tools_files:
+    if client.hides_waiting and not client_answers:
+        say(
+            f"  {client.title} does not show calls that wait for approval: keep `toolkeep serve` open, or",
+            err=True,
+        )
+        say("  install with --client-answers, which asks in the client up to medium danger", err=True)
+    if not has_files and not read_proposed(root, open_state(root)).tools_files:
         say("  To serve tools of your own, name their file under `tools:` in .agent/config.yml", err=True)
 
 

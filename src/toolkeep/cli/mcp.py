@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import click
 
 from toolkeep.cli.listen_options import address, listen, whole
 from toolkeep.cli.options import common, files, project, say_done, tools_argument
-from toolkeep.cli.tool_selection import keep_with, named_tools
+from toolkeep.cli.tool_selection import keep_with, served_files
 
 if TYPE_CHECKING:
     from toolkeep.config.tools_file import ToolsFile
@@ -61,26 +62,40 @@ def command(
     """Serve the tools over MCP, on standard input and output.
 
     FILE is a Python file or module of @tool functions, which are served too. A client starts this command
-    without a terminal: accept the file once with `toolkeep accept FILE`.
+    without a terminal: a file is left out until its content is accepted with `toolkeep accept FILE`, and is
+    then taken over without a restart.
 
     Calls are checked, decided, recorded and run as ever, as those of one agent. Where a person has to agree,
     the call waits in the inbox: toolkeep approve.
     """
     from toolkeep.keep.open import project_folder
 
-    named = named_tools(tools, project)  # while standard input is that of the caller, maybe a terminal
-    streams = _take_streams() if port is None else contextlib.nullcontext()
     root = project_folder(project)
-    # Relative paths in calls start from the project, wherever the client starts this process.
-    with streams as taken, contextlib.chdir(root), _open(whole(files), named, root, wait_s) as keep:
+    # While standard input is that of the caller, maybe a terminal.
+    named = served_files(tools, root, holds_back=True)
+    streams = _take_streams() if port is None else contextlib.nullcontext()
+    with contextlib.ExitStack() as stack:
+        taken = stack.enter_context(streams)
+        # Relative paths in calls start from the project, wherever the client starts this process.
+        stack.enter_context(contextlib.chdir(root))
+        keep = stack.enter_context(_open(whole(files), named.files if named else (), root, wait_s))
         if not keep.has_agent(agent):
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
         from toolkeep.cli.isolation_notice import warn_soon
         from toolkeep.mcp_server.dispatch import McpServer
 
         warn_soon()
+        if named is not None:
+            named.load_accepted(keep)
+            stack.enter_context(named.followed(keep))
         keep.follow_store()
-        server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
+        server = McpServer(
+            keep,
+            agent=agent,
+            find_tools=find_tools,
+            client_answers=client_answers,
+            page_url=partial(_page_url, root),
+        )
         server.enable_logging()
         if taken is None:
             _serve_http(server, host, port or 0)
@@ -100,6 +115,19 @@ def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wai
     if wait_s is None:
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or INBOX_WAIT_S
     return keep_with(files, root, tools=tools, approver=ask_client, approval_wait_s=wait_s)
+
+
+def _page_url(root: Path) -> str:
+    """The address of the page that a `toolkeep serve` of this project serves; empty if none runs."""
+    from toolkeep.errors import StateUnusable
+    from toolkeep.keep.open import open_state
+    from toolkeep.storage.running_servers import running_servers
+
+    try:
+        state = open_state(root)
+        return next(iter(running_servers(state.folder)), "") if state else ""
+    except StateUnusable:
+        return ""
 
 
 def _serve_http(server: "McpServer", host: str, port: int) -> None:

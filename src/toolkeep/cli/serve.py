@@ -1,7 +1,9 @@
 """`toolkeep serve`: serve the keep over HTTP, with token authentication."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,7 @@ import click
 from toolkeep.cli.listen_options import address as address_of
 from toolkeep.cli.listen_options import listen, whole
 from toolkeep.cli.options import common, files, is_terminal, project, say, say_done, tools_argument, warn
-from toolkeep.cli.tool_selection import keep_with, named_tools
+from toolkeep.cli.tool_selection import keep_with, served_files
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -108,16 +110,15 @@ def command(
 ) -> None:
     """Serve the tools over HTTP: a page, an API with an OpenAPI document, MCP, health and metrics.
 
-    FILE is a Python file or module of @tool functions, which are served too. With --reload a change of it
-    takes effect at once where nothing gets looser; the rest is shown, and waits for your y.
+    FILE is a Python file or module of @tool functions, which are served too. A change of it takes effect once
+    it is accepted: toolkeep accept FILE. With --reload it takes effect at once where nothing gets looser; the
+    rest is shown, and waits for your y.
 
     With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
     """
     _check_installed({"prometheus_client": metrics or False, "opentelemetry": has_traces})
     has_metrics = find_spec("prometheus_client") is not None if metrics is None else metrics
-    import contextlib
-
     if reloads:
         from toolkeep.cli.reload import check_reload
 
@@ -133,7 +134,8 @@ def command(
         _log_json()
     limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
     root = project_folder(project)
-    named = named_tools(tools, project)
+    served = served_files(tools, root, holds_back=False)
+    named = served.files if served else ()
     sock = listen(host, port, option="--port")
     address = f"http://{address_of(host, sock.getsockname()[1])}"
     public = base_url.rstrip("/") or address
@@ -179,7 +181,40 @@ def command(
         stack.enter_context(listed(folder if has_page else None, public))
         if followed:
             stack.enter_context(followed.followed(keep, root))
+        elif served:
+            stack.enter_context(served.followed(keep))
+        stack.enter_context(_waiting_calls_said(folder, public if has_page else "", as_json=as_json))
         serve(app, sock, limits, say_begun)
+
+
+@contextlib.contextmanager
+def _waiting_calls_said(folder: Path | None, page: str, *, as_json: bool) -> Iterator[None]:
+    """Say on a terminal when a call begins to wait: also one of `toolkeep mcp`, whose client may not."""
+    if folder is None or as_json or not is_terminal(sys.stderr):
+        yield
+        return
+    from toolkeep.approval.question_text import name
+    from toolkeep.config.accepted_code import stamp_of
+    from toolkeep.storage.sql.change_feed import StateChangeFeed
+    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+
+    said: set[str] = set()
+    where = f", or {page}/ui/approvals" if page else ""
+
+    def look() -> None:
+        for question in (standing.question for standing in approvals.waiting()):
+            if question.id not in said:
+                said.add(question.id)
+                what = f"{name(question.tool)} (danger: {question.danger}), called by {name(question.agent)},"
+                warn(f"{what} waits for approval: toolkeep approve {name(question.id[:8])}{where}")
+
+    with contextlib.closing(SqliteApprovals(folder)) as approvals:
+        files = [folder / f"approvals.db{end}" for end in ("", "-wal")]
+        feed = StateChangeFeed(lambda: tuple(map(stamp_of, files)), look)
+        try:
+            yield
+        finally:
+            feed.close()
 
 
 def _check_installed(needed: dict[str, bool]) -> None:
@@ -241,8 +276,6 @@ def _say_how_to_make_token(*, has_page: bool) -> None:
 
 def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
     """Print a sign-in link, on a terminal only: other outputs may be logs, and the link grants all rights."""
-    import sys
-
     from toolkeep.cli.served_page import program_name, sign_in_link
 
     if is_terminal(sys.stderr):

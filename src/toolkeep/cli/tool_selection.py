@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from toolkeep.approval.approve import Approver
+    from toolkeep.cli.tools_files import ServedFiles
     from toolkeep.config.tools_file import ToolsFile
     from toolkeep.mcp_client.elicitation import Answerer
 
@@ -77,6 +78,15 @@ def named_tools(names: Sequence[str], project: Path | None) -> "Sequence[ToolsFi
     from toolkeep.cli.tools_files import find_accepted
 
     return find_accepted(names, project)
+
+
+def served_files(names: Sequence[str], root: Path, *, holds_back: bool) -> "ServedFiles | None":
+    """The same for a server, which follows them; None if it was named none."""
+    if not names:
+        return None
+    from toolkeep.cli.tools_files import ServedFiles
+
+    return ServedFiles(names, root, holds_back=holds_back)
 
 
 def _add_file(keep: Keep, path: Path) -> None:

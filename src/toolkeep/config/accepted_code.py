@@ -20,8 +20,12 @@ _Stamp = tuple[int, ...]
 class AcceptedCode:
     """The files of one tool, and the accepted hashes."""
 
-    def __init__(self, run: Any, root: Path, accepted: Mapping[str, str]) -> None:
-        """`run` as in the file; `accepted` are the hashes of all files that it names."""
+    def __init__(self, run: Any, root: Path, accepted: Mapping[str, str], *, command: str = "") -> None:
+        """`run` as in the file; `accepted` are the hashes of all files that it names.
+
+        `command` accepts the current code for a running server; without one it must be restarted.
+        """
+        self.command = command
         self._run = run
         self._root = root
         self._accepted = accepted
@@ -56,10 +60,11 @@ class AcceptedCode:
         # Up to the root: a new `__init__.py` in a folder without one would run before the file below it.
         above = (folder for path in files for folder in path.parents if folder.is_relative_to(self._root))
         folders = dict.fromkeys((self._root, self._root / "src", *above))
-        return tuple(map(_stamp, (*files, *folders)))
+        return tuple(map(stamp_of, (*files, *folders)))
 
 
-def _stamp(path: Path) -> _Stamp:
+def stamp_of(path: Path) -> _Stamp:
+    """A value that changes when the file or folder does; empty if there is none."""
     try:
         found = path.stat()
     except OSError:

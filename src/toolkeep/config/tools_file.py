@@ -37,6 +37,8 @@ class ToolsFile(msgspec.Struct, frozen=True, kw_only=True):
     """The SHA-256 of each file, by its path from the root."""
     copy: CodeCopy | None = None
     """What it is a copy of, if it is one."""
+    command: str = ""
+    """What accepts it in the project; empty if it is accepted with the configuration that names it."""
 
     @property
     def key(self) -> str:
@@ -55,7 +57,7 @@ class ToolsFile(msgspec.Struct, frozen=True, kw_only=True):
 
     def accepted_code(self) -> AcceptedCode:
         """The check before each call that the code is still the same."""
-        return AcceptedCode({TOOLS: self.target}, Path(self.root), self.code)
+        return AcceptedCode({TOOLS: self.target}, Path(self.root), self.code, command=self.command)
 
 
 def find_tools_file(name: str, root: Path, *, shown: str = "") -> ToolsFile:

@@ -22,7 +22,7 @@ from toolkeep.registry.tiers import check_formats
 from toolkeep.registry.tool_provider import CONFIG, PROJECT, ToolProvider
 from toolkeep.sandbox.trusted_paths import ReplacedFile, TrustedPath
 from toolkeep.storage.sqlite.state_db import KeepState
-from toolkeep.storage.state_folder import protected_folder, state_folder
+from toolkeep.storage.state_folder import note_project, protected_folder, state_folder
 from toolkeep.stores.registry_state import MemoryState
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.text.display import visible
@@ -129,7 +129,7 @@ def open_keep(
         store=store,
         offer_of=_offer_stored,
         allows_definitions=settings.allows_definitions,
-        record=partial(_open_record, state, settings) if state else None,
+        record=partial(_open_record, state, settings, root) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
     )
     providers: list[ToolProvider] = (
@@ -408,9 +408,10 @@ def offered_by_project(project: Path, listings: "Mapping[str, PinnedTools] | Non
     return Offered(settings=settings, keep=keep, state=state, providers=providers)
 
 
-def _open_record(state: KeepState, settings: Settings) -> "KeepRecord":
+def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecord":
     from toolkeep.storage.log.file_records import FileRecord
 
+    note_project(state.folder, root)
     return FileRecord(
         state.folder,
         checkpoint_file=settings.checkpoint_file,

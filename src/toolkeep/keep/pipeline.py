@@ -560,11 +560,13 @@ def _cancelled(request: ToolCall) -> Refusal:
 def _changed_code(permitted: PermittedCall) -> Refusal | None:
     """Why a project's tool may not run: its code is not what a person accepted (REG-5)."""
     runner = permitted.tool.runner
-    changed = runner.code.changed() if isinstance(runner, Run) and runner.code is not None else ""
-    if not changed:
+    code = runner.code if isinstance(runner, Run) else None
+    changed = code.changed() if code is not None else ""
+    if code is None or not changed:
         return None
     message = f"The code of tool '{permitted.tool.name}' changed since it was accepted: {echo_name(changed)}"
-    hint = "Do without it; the operator sees and accepts it with `toolkeep accept`."
+    accepts = f"`{code.command}`" if code.command else "`toolkeep accept`, and restarts this server"
+    hint = f"Do without it; the operator reviews and accepts the change with {accepts}."
     return refuse(permitted.request, Code.TOOL_QUARANTINED, message, hint)
 
 

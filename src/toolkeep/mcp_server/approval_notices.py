@@ -46,7 +46,8 @@ def waiting_notice(question: "Question", page_url: str, now: float) -> str:
 class ApprovalNotices:
     """The notices of one server, by approval id."""
 
-    def __init__(self, page_url: str) -> None:
+    def __init__(self, page_url: str | Callable[[], str]) -> None:
+        """A function is called for each notice: the page may be served later, or at another port."""
         self._page_url = page_url
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -66,13 +67,17 @@ class ApprovalNotices:
 
     def _first(self, client: "Client", question: "Question") -> None:
         if not client.is_over:
-            client.log("warning", waiting_notice(question, self._page_url, time.time()), logger="toolkeep")
+            client.log("warning", self._words(question), logger="toolkeep")
         self._repeat(client, question)
 
     def _repeat(self, client: "Client", question: "Question") -> None:
         self._timers.pop(question.id, None)
-        if not client.is_over and client.note(waiting_notice(question, self._page_url, time.time())):
+        if not client.is_over and client.note(self._words(question)):
             self._later(_REPEAT_S, self._repeat, client, question)
+
+    def _words(self, question: "Question") -> str:
+        page_url = self._page_url if isinstance(self._page_url, str) else self._page_url()
+        return waiting_notice(question, page_url, time.time())
 
     def _later(self, wait_s: float, notify: Notify, client: "Client", question: "Question") -> None:
         loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ answer, recorded as the client's word, or None: then a person answers elsewhere.
 import time
 from typing import Any, Final
 
-from toolkeep.approval.question import BY_CLIENT, Answer, Question
+from toolkeep.approval.question import BY_CLIENT, Answer, Question, Verdict
 from toolkeep.approval.question_text import name, render_question
 from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.mcp_server.client_context import Client, current_client
@@ -16,13 +16,13 @@ from toolkeep.mcp_server.client_context import Client, current_client
 # critical call needs a person that the client cannot imitate.
 _DANGERS: Final = frozenset(("safe", "low", "medium"))
 _METHOD: Final = "elicitation/create"
+_APPROVE: Final = "Approve"
+# The values are the words that clients show: each era has another way to give values titles, and all know a
+# plain enum. One field: on a form with an optional one, Enter does not submit in every client.
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
-    "properties": {
-        "approve": {"type": "boolean", "title": "Make this call", "description": "Whether it may be made."},
-        "reason": {"type": "string", "title": "Reason", "description": "Why not; the model reads it."},
-    },
-    "required": ["approve"],
+    "properties": {"answer": {"type": "string", "title": "Your answer", "enum": [_APPROVE, "Deny"]}},
+    "required": ["answer"],
 }
 
 
@@ -51,13 +51,7 @@ async def _asked(client: Client, question: Question) -> Answer | None:
         client.person_is_asked(question)
         return None
     content = said.get("content") or {}
-    approver = f"client of {question.agent}"
-    # `is True`: any other truthy value in `content` is not an approval.
-    if said["action"] == "accept" and content.get("approve") is True:
-        return Answer(verdict="approve", approver=approver, way=BY_CLIENT)
-    if said["action"] == "cancel":
-        client.person_is_asked(question)
-        return None
-    reason = content.get("reason")
-    words = reason if isinstance(reason, str) else ""
-    return Answer(verdict="deny", approver=approver, way=BY_CLIENT, reason=words)
+    # Only the exact word of an accepted form approves; a form that was declined or closed denies.
+    is_approved = said["action"] == "accept" and content.get("answer") == _APPROVE
+    verdict: Verdict = "approve" if is_approved else "deny"
+    return Answer(verdict=verdict, approver=f"client of {question.agent}", way=BY_CLIENT)

@@ -45,6 +45,7 @@ from toolkeep.mcp_protocol.jsonrpc import (
     ProtocolError,
     encode,
     is_id,
+    notification,
 )
 from toolkeep.mcp_protocol.resource_uris import split_namespaced
 from toolkeep.mcp_protocol.versions import (
@@ -91,14 +92,14 @@ class McpServer:
         instructions: str = INSTRUCTIONS,
         find_tools: bool = False,
         client_answers: bool = False,
-        page_url: str = "",
+        page_url: str | Callable[[], str] = "",
         limits: McpLimits = DEFAULT_MCP_LIMITS,
     ) -> None:
         """`agent` makes the calls; `find_tools` lists two search tools in place of all tools.
 
         `client_answers` lets the client of a connection approve calls of up to medium danger (POL-4); without
-        it, approval requests go to the inbox. `page_url` is the address of the page with the inbox: clients
-        whose call waits are told.
+        it, approval requests go to the inbox. `page_url` is the address of the page with the inbox, or a
+        function that returns it: clients whose call waits are told.
         """
         self.keep = keep
         self.agent = agent
@@ -113,7 +114,7 @@ class McpServer:
         self.calling = ToolCallHandler(keep, finds_tools=find_tools, page_url=page_url)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
-        self._instructions = "\n".join(filter(None, (instructions, keep.start_up.notice)))
+        self._instructions = instructions
         self._info = {"name": "toolkeep", "title": "toolkeep", "version": _version()}
         self._encoded_info = msgspec.Raw(encode(self._info))
         self._tools = ToolList()
@@ -183,6 +184,12 @@ class McpServer:
 
     def notice(self, message: Message, connection: Connection) -> None:
         """Handle a notification; unknown ones are ignored."""
+        missing = self.keep.start_up.notice
+        if message.method == "notifications/initialized" and missing and connection.hears("warning"):
+            # Instructions are for the model; a person reads the client's log.
+            told = {"level": "warning", "logger": "toolkeep", "data": missing}
+            if connection.emit is not None:
+                connection.emit(notification("notifications/message", told))
         if message.method == "notifications/cancelled":
             wanted = message.params.get("requestId")
             if is_id(wanted):
@@ -271,7 +278,8 @@ class McpServer:
         return {**found, "extensions": {TASKS: {}}} if is_modern else found
 
     def _said(self) -> dict[str, Any]:
-        return {"instructions": self._instructions} if self._instructions else {}
+        text = "\n".join(filter(None, (self._instructions, self.keep.start_up.notice)))
+        return {"instructions": text} if text else {}
 
     async def _initialize(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
         if connection.version:

@@ -59,7 +59,9 @@ class DirectAsks:
 class ToolCallHandler:
     """Makes the calls of one server, and owns suspended requests and tasks."""
 
-    def __init__(self, keep: Keep, *, finds_tools: bool = False, page_url: str = "") -> None:
+    def __init__(
+        self, keep: Keep, *, finds_tools: bool = False, page_url: str | Callable[[], str] = ""
+    ) -> None:
         self._keep = keep
         self._finds_tools = finds_tools
         self.notices = ApprovalNotices(page_url)
@@ -92,7 +94,11 @@ class ToolCallHandler:
             if result.code in _NO_SUCH_TOOL and result.error is not None:
                 raise ProtocolError(INVALID_PARAMS, result.error.text)
             definition = tool.definition if tool is not None else None
-            return result_data(result, definition, is_modern=is_modern)
+            data = result_data(result, definition, is_modern=is_modern)
+            if result.error is not None and self._keep.diagnosis(result.call_id) is not None:
+                # The id is no secret, and the diagnosis is not in the text: its person finds it by the id.
+                data["content"][0]["text"] += f"\nThe user sees why: toolkeep audit show {result.call_id[:8]}"
+            return data
 
         progress = Progress(message, emit)
         work = self._keep.call(

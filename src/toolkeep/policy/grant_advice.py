@@ -2,15 +2,25 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from toolkeep.definitions.parameter_marks import TOUCH_FORMS
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.network.hosts import Host
 from toolkeep.policy.policy_settings import DEFAULT_GRANT, Grant
 from toolkeep.policy.resolved_path import ResolvedPath
-from toolkeep.policy.touched_resources import Touched
+from toolkeep.policy.touched_resources import ANY_SCOPE, Touched
 from toolkeep.text.display import echo_name
 
 CONFIG_FILE = ".agent/config.yml"
+_SCOPES = {
+    TouchForm.PATH: ".",
+    TouchForm.URL: "HOST",
+    TouchForm.HOST: "HOST",
+    TouchForm.ARGV: "PROGRAM",
+    TouchForm.DATABASE: "DATABASE",
+}
 
 
 def line_to_add(
@@ -22,6 +32,25 @@ def line_to_add(
     if grant is None or grant == DEFAULT_GRANT:
         return f"agents: {{{json.dumps(echo_name(agent))}: {{inherit: defaults, {said}}}}}"
     return f"agents: {json.dumps(echo_name(agent))}: add to {said}"
+
+
+def line_for_tools(grant: Grant | None, agent: str, tools: Sequence[ToolDefinition]) -> str:
+    """The line that grants what every call of these tools needs; empty if they lack no grant.
+
+    A scope that only a call names is the whole project, or a word to replace.
+    """
+    held = grant or Grant()
+    kinds = {one.kind for one in held.capabilities}
+    lacking = [one for tool in tools for one in tool.capabilities if one not in held.capabilities]
+    capabilities = [
+        f"{one.kind}:{_SCOPES[TOUCH_FORMS[one.kind]] if one.scope in ANY_SCOPE else one.scope}"
+        for one in lacking
+        if one.kind not in kinds or one.scope not in ANY_SCOPE
+    ]
+    permissions = [
+        name for tool in tools for name in tool.required_permissions if name not in held.permissions
+    ]
+    return line_to_add(agent, grant, capabilities, permissions) if capabilities or permissions else ""
 
 
 def scope_of(touched: Touched, project: str) -> str:

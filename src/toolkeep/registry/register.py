@@ -56,6 +56,12 @@ NOTICE: Final = (
 )
 
 
+_FILE_NOTICE: Final = (
+    "Tools are missing: their code is new, changed or broken, and waits to be accepted. Ask the user to run "
+    "{commands} in the project. If the tools do not appear then, the user restarts this client."
+)
+
+
 class StartUp(msgspec.Struct, frozen=True):
     """The result of loading the providers."""
 
@@ -68,14 +74,19 @@ class StartUp(msgspec.Struct, frozen=True):
     """The reason of each, for the operator."""
     unmatched: tuple[tuple[str, str], ...] = ()
     """What the configuration disables although no tool has that name, with its position."""
+    commands: tuple[str, ...] = ()
+    """What accepts the files of tools that a command named, and that are left out until then."""
 
     @property
     def notice(self) -> str:
-        """What agents are told while a configuration waits to be accepted.
+        """What agents are told while a configuration or a file of tools waits to be accepted.
 
-        It repeats no name: whoever wrote the project chose those, and a model would read them.
+        Of names it repeats only the harmless ones in commands: whoever wrote the project chose them, and a
+        model would read them.
         """
-        return NOTICE if self.held_back else ""
+        commands = " and ".join(f"`{command}`" for command in self.commands)
+        files = _FILE_NOTICE.format(commands=commands) if commands else ""
+        return " ".join(filter(None, (NOTICE if self.held_back else "", files)))
 
 
 class Registrar:

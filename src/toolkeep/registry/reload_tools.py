@@ -48,8 +48,12 @@ def reload_tools(
     provider: str,
     names: Iterable[str],
     objection: str = "",
+    is_agreed: bool = False,
 ) -> Reloaded:
-    """Exchange the tools of `names`, which `provider` registered, for the offers; see the module."""
+    """Exchange the tools of `names`, which `provider` registered, for the offers; see the module.
+
+    `is_agreed`: a person has agreed to this version of the file, so nothing of it waits.
+    """
     families = registry.snapshot.families
     held = {key: families[key][0] for key in map(fold, names) if key in families}
     offered, skipped = _admitted(registry, registrar, offers, provider)
@@ -58,7 +62,7 @@ def reload_tools(
     for key, tool in offered.items():
         before = held.get(key)
         changes = looser_changes(before.definition, tool.definition) if before is not None else ()
-        if before is None or changes or objection:
+        if not is_agreed and (before is None or changes or objection):
             one = Waiting(tool=tool, is_new=before is None, changes=changes, objection=objection)
             waiting.append(one)
         else:

@@ -108,6 +108,7 @@ class ToolCatalog:
             self.start_up.held_back,
             self.start_up.why_held_back,
             loaded.unmatched,
+            self.start_up.commands,
         )
         return loaded
 

@@ -7,12 +7,13 @@ only if it lies outside the project, belongs to this user and is closed to other
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from toolkeep.errors import StateUnusable
 from toolkeep.host.files import is_there
-from toolkeep.storage.atomic_files import sync_folder
+from toolkeep.storage.atomic_files import sync_folder, write_once
 
 
 def state_folder(project: Path, environment: Mapping[str, str], home: Path | None) -> Path | None:
@@ -43,6 +44,26 @@ def state_folder(project: Path, environment: Mapping[str, str], home: Path | Non
 def protected_folder(folder: Path) -> Path:
     """What no tool may touch: the state of this project, and of every other project beside it."""
     return folder.parent if folder.parent.name == "toolkeep" else folder
+
+
+_PROJECT: Final = "project"
+"""File of a state folder whose name is a hash: the path of the project."""
+
+
+def note_project(folder: Path, project: Path) -> None:
+    """Store which project a state folder beside others is for: a command can then name the project."""
+    if folder.parent.name == "toolkeep" and not is_there(folder / _PROJECT):
+        make_private(folder)
+        write_once(folder / _PROJECT, os.fsencode(os.path.realpath(project)))
+
+
+def other_projects(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The state folders beside this one, each with its project, as far as they are noted."""
+    if folder.parent.name != "toolkeep" or not is_there(folder.parent):
+        return
+    for other in sorted(folder.parent.iterdir()):
+        if other != folder and is_there(other / _PROJECT):
+            yield other, Path(os.fsdecode((other / _PROJECT).read_bytes()))
 
 
 def _holds(root: Path, folder: Path) -> bool:

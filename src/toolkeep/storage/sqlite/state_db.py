@@ -122,6 +122,10 @@ class KeepState:
         rows = self._read("SELECT content FROM accepted_contents WHERE path = ?", _path(path))
         return rows[0][0] if rows else None
 
+    def accepted_paths(self) -> list[str]:
+        """Every path that has an acceptance with content."""
+        return [path for (path,) in self._read("SELECT path FROM accepted_contents ORDER BY path")]
+
     def accept(self, path: str, file_hash: str, content: str = "") -> None:
         """Store that a person accepted the file; earlier contents are no longer accepted."""
         with self._database.changing() as connection:
