@@ -9,7 +9,7 @@ from toolkeep import open_keep, tool
 from toolkeep.frameworks.langchain import answer_message, langchain_tools
 
 
-@tool(side_effects=["None"])
+@tool(effects="none")
 def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
     """Find a book in the library.
 
@@ -22,7 +22,7 @@ def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
 
 async def main() -> str:
     messages = [HumanMessage("Where is Emma?")]
-    with open_keep() as keep:
+    with open_keep(built_in=False) as keep:
         keep.register(find_book)
         model = ChatOpenAI(model="gpt-5").bind_tools(langchain_tools(keep))
         while True:

@@ -8,7 +8,7 @@ from mistralai.client import Mistral
 from toolkeep import open_keep, tool
 
 
-@tool(side_effects=["None"])
+@tool(effects="none")
 def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
     """Find a book in the library.
 
@@ -25,7 +25,7 @@ async def main() -> str:
         server_url=os.environ.get("MISTRAL_SERVER_URL", "https://api.mistral.ai"),
     )
     messages = [{"role": "user", "content": "Where is Emma?"}]
-    with open_keep() as keep:
+    with open_keep(built_in=False) as keep:
         keep.register(find_book)
         while True:
             response = await client.chat.complete_async(

@@ -7,7 +7,7 @@ from openai import AsyncOpenAI
 from toolkeep import open_keep, tool
 
 
-@tool(side_effects=["None"])
+@tool(effects="none")
 def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
     """Find a book in the library.
 
@@ -21,7 +21,7 @@ def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
 async def main() -> str:
     client = AsyncOpenAI()
     messages = [{"role": "user", "content": "Where is Emma?"}]
-    with open_keep() as keep:
+    with open_keep(built_in=False) as keep:
         keep.register(find_book)
         while True:
             response = await client.chat.completions.create(

@@ -8,7 +8,7 @@ from toolkeep import open_keep, tool
 from toolkeep.frameworks.openai_agents import agents_tools
 
 
-@tool(side_effects=["None"])
+@tool(effects="none")
 def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
     """Find a book in the library.
 
@@ -20,7 +20,7 @@ def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
 
 
 async def main() -> str:
-    with open_keep() as keep:
+    with open_keep(built_in=False) as keep:
         keep.register(find_book)
         agent = Agent(name="librarian", model="gpt-5", tools=agents_tools(keep, session="example"))
         result = await Runner.run(agent, "Where is Emma?")

@@ -9,7 +9,7 @@ from toolkeep import open_keep, tool
 from toolkeep.frameworks.pydantic_ai import KeepToolset
 
 
-@tool(side_effects=["None"])
+@tool(effects="none")
 def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
     """Find a book in the library.
 
@@ -21,7 +21,7 @@ def find_book(title: str, shelf: int | None = None) -> dict[str, int]:
 
 
 async def main() -> str:
-    with open_keep() as keep:
+    with open_keep(built_in=False) as keep:
         keep.register(find_book)
         agent = Agent(OpenAIChatModel("gpt-5"), toolsets=[KeepToolset(keep, session="example")])
         result = await agent.run("Where is Emma?")

@@ -149,7 +149,7 @@ def test_a_call_that_works_leaves_the_whole_chain() -> None:
             "type": "CapabilityCheck",
             "call": result.call_id,
             "required": ["fs.read:./data"],
-            "verdict": "required by the tool; enforced only by a sandbox that the result names",
+            "verdict": "stated by the tool; checked by PolicyDecision, enforced only by the isolation in ToolCompleted",
         },
         {"type": "PolicyDecision", "call": result.call_id, **policy},
         {

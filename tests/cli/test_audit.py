@@ -195,6 +195,8 @@ def test_who_may_not_is_told_how_to_find_out_why(project: Path) -> None:
     told = "Find out why, and what would allow it: toolkeep policy explain write_file ARGUMENTS"
     assert (refused.exit_code, told in refused.stdout) == (1, True)
     assert told not in run(project, "call", "write_file", "{}").stdout
+    other = run(project, "call", "write_file", arguments, "--agent", "mcp-local")
+    assert f"{told} --agent mcp-local\n" in other.stdout
     missing = run(project, "call", "read_file", f"path={project}/absent.txt").stdout
     assert ("does not exist. Name something else." in missing, "policy explain" in missing) == (True, False)
 

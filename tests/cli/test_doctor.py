@@ -91,7 +91,7 @@ Levels
 WITHOUT_CGROUP = RICH.replace("limited by a cgroup", "watched; memory-cgroup would limit it exactly").replace(
     "  ✓ memory-cgroup\n",
     """\
-  ✗ memory-cgroup
+  - memory-cgroup (optional)
       it is not here
       hint: let the keep make cgroups: in its systemd unit (254 or later) Delegate=memory pids and \
 DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder is its user's
@@ -292,10 +292,13 @@ def test_it_lists_what_no_tool_may_write_because_the_host_trusts_it() -> None:
         kernel="Linux 6.8.0",
         processor="x86_64",
         user=1000,
-        trusted=(TrustedPath("/opt/\x1b[2Jenv", "the environment of Python"),),
+        trusted=tuple(
+            TrustedPath("/opt/\x1b[2Jenv", what)
+            for what in ("the environment of Python", "a folder of PATH", "a folder of PATH")
+        ),
     )
     printed = "\n".join(doctor.trusted_lines(host))
-    assert printed.endswith("  /opt/\\u001b[2Jenv: the environment of Python")
+    assert printed.endswith("granted\n  /opt/\\u001b[2Jenv: a folder of PATH; the environment of Python")
 
 
 @pytest.mark.spec("SBX-6")

@@ -209,6 +209,29 @@ def test_what_is_removed_is_shown_and_agreed_to_first(project: Path) -> None:
     assert "Nothing was written." in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("client", "name", "kept"),
+    [("claude", ".mcp.json", '{"other": 1}'), ("codex", ".codex/config.toml", "# mine\n")],
+)
+def test_a_file_that_holds_nothing_else_is_deleted(project: Path, client: str, name: str, kept: str) -> None:
+    path = project / name
+    install(project, client, "--yes")
+    removed = install(project, client, "--remove", "--yes")
+    assert (removed.exit_code, path.exists()) == (0, False)
+    assert f"deleted {path}; restart" in removed.stdout
+    path.write_text(kept)
+    for words in ((), ("--remove",)):
+        install(project, client, "--yes", *words)
+    assert path.read_text().startswith(kept.rstrip("}"))
+    target = project / "target"
+    path.rename(target)
+    target.write_text("")
+    path.symlink_to(target)
+    for words in ((), ("--remove",)):
+        install(project, client, "--yes", *words)
+    assert path.exists()
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"mcpServers": {"mine": {}}}'])
 def test_what_is_not_there_need_not_be_removed(project: Path, text: str) -> None:
     path = project / ".mcp.json"

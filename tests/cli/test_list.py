@@ -27,6 +27,14 @@ def test_name_danger_and_state_are_never_cut_whatever_the_width(columns: int, tm
     assert len(row) <= max(columns, len(LONG_NAME) + len("  DANGER  enabled"))
 
 
+def test_a_skipped_tool_of_a_file_is_counted(tmp_path: Path) -> None:
+    file = tmp_path / "mixed.json"
+    file.write_text('[{"name": "fit", "description": "Fit."}, {"name": "Unfit", "description": "Not."}]')
+    result = CliRunner().invoke(cli, ["list", "-f", str(file), "--project", str(tmp_path)])
+    assert f"Total: {len(open_keep().tools()) + 1} tools (1 skipped)\n" in result.stdout
+    assert result.stderr.count("! skipped 'Unfit'") == 1
+
+
 def test_what_is_disabled_and_no_tool_is_called_is_a_line_on_stderr(tmp_path: Path) -> None:
     (tmp_path / ".agent").mkdir()
     path = tmp_path / ".agent" / "config.yml"

@@ -51,6 +51,6 @@ def test_without_the_extra_it_serves_the_page_and_no_metrics(
     monkeypatch.setattr("toolkeep.cli.serve.find_spec", lambda _: None)
     done = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert (done.exit_code, served) == (0, [True, False])
-    assert done.stderr.index("sign in to the page") < done.stderr.index("There is no token")
+    assert done.stderr.index("sign in to the page") < done.stderr.index("Only programs that use the HTTP API")
     asked = CliRunner().invoke(cli, [*command, "--metrics"])
     assert (asked.exit_code, "pip install 'toolkeep[server]'" in asked.stderr) == (2, True)

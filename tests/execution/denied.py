@@ -62,6 +62,13 @@ def exceed(how: str, thing: str = "", mirrored: str = "") -> str:
     return "well"
 
 
+@tool(**{**STRICT, "side_effects": ["FsWrite"], "capabilities": ["fs.write"], "danger": "low"})
+def save(path: Annotated[str, Touches("fs.write")]) -> str:
+    """Write a file."""
+    Path(path).write_text("x")
+    return "saved"
+
+
 @tool(side_effects=["None"], constraints={"required_isolation": "restricted"})
 def exceed_restricted(how: str, thing: str = "") -> str:
     """Do what no grant allows."""

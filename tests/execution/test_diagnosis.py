@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +79,20 @@ def test_what_was_denied_is_named_to_the_operator_and_to_a_model_as_its_argument
         assert result.error.errors[0].path == path
         for told in (result.text, str(result.to_dict()), repr(result)):
             assert not any(word in told for word in ("Errno", "denied.py", thing or "Errno"))
+
+
+def test_a_granted_file_whose_parent_folder_is_missing_is_not_called_ungranted(
+    keep: Keep, tmp_path: Path
+) -> None:
+    keep.register(denied.save)
+    keep.declare_agent("local", capabilities=[f"fs.write:{tmp_path}"])
+    result, diagnosis = failed(keep, "save", {"path": f"{tmp_path}/new/a.txt"})
+    assert result.error is not None
+    assert result.error.errors[0].path == "/path"
+    assert "the parent folder of this file does not exist" in result.text
+    assert diagnosis.remedy.startswith("it is granted")
+    (tmp_path / "new").mkdir()
+    assert keep.call_sync("save", {"path": f"{tmp_path}/new/a.txt"}).value == "saved"
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,19 @@ def test_nothing_is_permitted_while_the_policies_cannot_be_used(
     assert not outcome.decision.is_allowed
 
 
+def test_policies_without_a_permit_are_warned_of_once(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    judge = authorizer(root, '@id("lone") forbid (principal, action, resource == Tool::"index");')
+    for _ in range(2):
+        assert judged(judge, THINK).code is Code.NOT_PERMITTED
+    [told] = caplog.records
+    assert (told.levelname, told.getMessage()) == ("WARNING", authorize_module._NO_PERMIT)
+    judge.use([PolicySource(name="file", text=ALL)])
+    let_go(permitted(judge, THINK))
+    judge.use([PolicySource(name="file", text="")])  # permits nothing, and says so
+    assert judged(judge, THINK).code is Code.NOT_PERMITTED
+    assert caplog.records == [told]
+
+
 def test_every_place_is_let_go_when_a_policy_or_a_grant_refuses(root: Path) -> None:
     kept = [
         judged(authorizer(root, NO), MANY, paths=["docs/a", "docs/b"]),

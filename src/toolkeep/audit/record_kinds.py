@@ -12,7 +12,9 @@ from msgspec import UNSET, UnsetType
 from toolkeep.calls import Approval, Decision
 from toolkeep.json_values.canonical import canonical_bytes
 
-VERDICT: Final = "required by the tool; enforced only by a sandbox that the result names"
+VERDICT: Final = (
+    "stated by the tool; checked by PolicyDecision, enforced only by the isolation in ToolCompleted"
+)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):

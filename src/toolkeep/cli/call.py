@@ -169,7 +169,7 @@ def _print(result: ToolResult, keep: "Keep", tools: Sequence[str]) -> None:
         say_failed(*operator_text(result.error).split("\n"))
         found = next((tool for tool in keep.tools() if tool.name == result.tool), None)
         is_of_file = found is None or found.provider == FILES
-        if step := next_step(result.error, found and found.runner, tools if is_of_file else ()):
+        if step := next_step(result.error, found and found.runner, tools if is_of_file else (), result.agent):
             say("", step)
         say("", f"Call id: {result.call_id}")
     elif result.status == "pending":

@@ -53,7 +53,7 @@ def demo_folder() -> Iterator[DemoFolder]:
             os.environ.update(before)
 
 
-@tool(side_effects=["None"])
+@tool(effects="none")
 def order_status(order: int) -> str:
     """Tell the status of an order.
 

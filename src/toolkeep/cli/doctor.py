@@ -186,8 +186,13 @@ def _print(host: Host, findings: Findings, template_failure: str) -> None:
     say(f"Imports of confined tools: {_imports(template_failure)}")
     say("Persistent programs: those of a server are listed at its GET /v1/programs, not here")
     say("", "Mechanisms")
+    needed = {one for level in Isolation for lacking in findings.missing(level).values() for one in lacking}
     for finding in findings.findings:
-        _print_line(finding.mechanism, is_good=finding.works, details=_reason(finding, findings))
+        details = _reason(finding, findings)
+        if finding.works or finding in needed:
+            _print_line(finding.mechanism, is_good=finding.works, details=details)
+        else:
+            say(f"  - {finding.mechanism} (optional)", *(f"      {detail}" for detail in details))
     say("", "Levels")
     for level in Isolation:
         _print_line(level, is_good=findings.is_available(level), details=_lacks(level, findings))
@@ -209,8 +214,9 @@ def trusted_lines(host: Host) -> Iterator[str]:
     if host.trusted:
         yield ""
         yield "Trusted: read-only for every confined tool, whatever it is granted"
-    for one in sorted(host.trusted):
-        yield f"  {visible(one.path)}: {one.what}"
+    for path in sorted({one.path for one in host.trusted}):
+        reasons = sorted({one.what for one in host.trusted if one.path == path})
+        yield f"  {visible(path)}: {'; '.join(reasons)}"
 
 
 def _lacks(level: Isolation, findings: Findings) -> Iterator[str]:

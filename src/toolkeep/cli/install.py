@@ -1,6 +1,6 @@
 """`toolkeep install`: register the keep in an MCP client's configuration file.
 
-`--remove` removes the entry. Nothing else in the file changes.
+`--remove` removes the entry, and the file if nothing else is in it. Nothing else in the file changes.
 """
 
 import difflib
@@ -152,7 +152,7 @@ def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
     metavar="SECONDS",
     help="How long a call waits for approval.  [default: as configured, or 50]",
 )
-@click.option("--remove", is_flag=True, help="Remove the entry.")
+@click.option("--remove", is_flag=True, help="Remove the entry, and the file if it then holds nothing.")
 @click.option("--dry-run", is_flag=True, help="Show the change without writing it.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
@@ -200,13 +200,11 @@ def command(
         done, next_step = f"{which.title} has no entry '{name}'", "to stop using it"
     else:
         files = [_name_in_entry(which, root, file) for file in served]
-        options = [
-            *(["--find-tools"] if find_tools else []),
-            *(["--client-answers"] if client_answers else []),
-            *(["--wait", str(wait_s)] if wait_s is not None else []),
-        ]
+        options = _options(wait_s, find_tools=find_tools, client_answers=client_answers)
         after = _with_entry(before, path, which, name, _entry(which, root, agent, files, options))
         done, next_step = f"{which.title} is already configured", "to use the tools"
+    is_left = not remove or before == after or named.is_symlink() or not _is_empty(after, which)
+    after = after if is_left else ""
     shown = {"path": str(path), "before": before, "after": after}
     if as_json and (before == after or dry_run or not yes):
         print_json({**shown, "written": False})
@@ -225,14 +223,22 @@ def command(
     if dry_run or not (yes or _agreed()):
         say("Nothing was written.", err=True)
         sys.exit(0 if dry_run else 1)
-    _write(path, after)
+    _write(path, after if is_left else None)
     if not remove:
         _say_needed(which, root, has_files=bool(served), client_answers=client_answers)
         _say_same_user(which)
     if as_json:
         print_json({**shown, "written": True})
     else:
-        say_done(f"wrote {path}; restart {which.title} {next_step}")
+        say_done(f"{'wrote' if is_left else 'deleted'} {path}; restart {which.title} {next_step}")
+
+
+def _options(wait_s: int | None, *, find_tools: bool, client_answers: bool) -> list[str]:
+    return [
+        *(["--find-tools"] if find_tools else []),
+        *(["--client-answers"] if client_answers else []),
+        *(["--wait", str(wait_s)] if wait_s is not None else []),
+    ]
 
 
 def _check_link(root: Path, named: Path, path: Path, *, is_agreed_unseen: bool) -> None:
@@ -427,6 +433,13 @@ def _without_entry(before: str, path: Path, client: McpClient, name: str) -> str
         raise FileUnreadable(str(path), f"cannot be edited in place; {by_hand}") from error
 
 
+def _is_empty(text: str, client: McpClient) -> bool:
+    """Whether a file holds nothing but an empty list of servers."""
+    if client.is_toml or not text.strip():
+        return not text.strip()  # not parsed: comments are somebody's
+    return _plain(text) in ({}, {client.key: {}})
+
+
 def _servers(text: str, path: Path, client: McpClient, by_hand: str) -> dict[str, Any]:
     """The servers in a file; raises if it cannot be edited safely."""
     form = "TOML" if client.is_toml else "plain JSON"
@@ -478,7 +491,8 @@ def _agreed() -> bool:
     return is_agreed("\nWrite this?")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str | None) -> None:
+    """Write the file, or delete it."""
     from toolkeep.storage.atomic_files import write_whole
 
     if os.path.realpath(path) != str(path):  # a tool could swap a folder for a link while the person reads
@@ -486,6 +500,9 @@ def _write(path: Path, text: str) -> None:
             str(path), "is now reached by a link that was not there before; run the command again"
         )
     try:
+        if text is None:
+            path.unlink()
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o777 if is_there(path) else 0o600
         write_whole(path, text.encode(), mode=mode)

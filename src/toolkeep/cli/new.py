@@ -25,7 +25,7 @@ from pydantic import Field
 from toolkeep import tool
 
 
-@tool(danger="safe", side_effects=["None"], determinism="Pure")
+@tool(effects="none", determinism="Pure")
 def $name(text: Annotated[str, Field(max_length=10_000)]) -> dict[str, int]:
     """Count the words of a text.
 

@@ -40,7 +40,7 @@ _STEPS: Final[dict[Code, str]] = {
     Code.TOOL_QUARANTINED: "Review the change and accept it: toolkeep accept {tool}",
     Code.AGENT_UNKNOWN: "Declare the agent under `agents` in .agent/config.yml, then: toolkeep accept",
     Code.NOT_PERMITTED: "Find out why, and what would allow it: "
-    "toolkeep policy explain {tool} ARGUMENTS{tools}",
+    "toolkeep policy explain {tool} ARGUMENTS{agent}{tools}",
     Code.APPROVAL_NEEDED: "Run it in a terminal and approve it there, or set `approvals.wait` and use: "
     "toolkeep approvals list",
     Code.POLICIES_INVALID: "Find the problem: toolkeep policy check",
@@ -77,10 +77,12 @@ def _is_mendable(refusal: Refusal) -> bool:
     return any(error.suggestion == NAME_ANOTHER for error in refusal.errors)
 
 
-def next_step(refusal: Refusal, runner: object = None, tools: Sequence[str] = ()) -> str:
+def next_step(
+    refusal: Refusal, runner: object = None, tools: Sequence[str] = (), agent: str = "operator"
+) -> str:
     """The next command; empty if there is none.
 
-    `runner` is that of the tool, and `tools` are the files of tools that it may come from.
+    `runner` is that of the tool, `tools` are the files of tools that it may come from, `agent` made the call.
     """
     if refusal.code is Code.TOOL_FAILED and isinstance(runner, Run) and runner.kind == "command":
         # A script reports it as if a file mode were wrong. It was denied `execve`.
@@ -92,4 +94,6 @@ def next_step(refusal: Refusal, runner: object = None, tools: Sequence[str] = ()
     if refusal.code is Code.TOOL_QUARANTINED and named:
         return f"Review the change and accept it: toolkeep accept {named[0]}"
     options = "".join(f" --tools {file}" for file in named)
-    return _STEPS.get(refusal.code, "").format(tool=shlex.quote(refusal.tool), tools=options)
+    caller = "" if agent == "operator" else f" --agent {shlex.quote(agent)}"
+    step = _STEPS.get(refusal.code, "")
+    return step.format(tool=shlex.quote(refusal.tool), agent=caller, tools=options)

@@ -21,9 +21,8 @@ from toolkeep.host.files import read_ordinary
 from toolkeep.json_values.yaml import read_yaml
 from toolkeep.keep.open import project_folder
 from toolkeep.limits import CONFIG_FILE_BYTES
-from toolkeep.policy.active_policies import read_all
+from toolkeep.policy.active_policies import lacks_permit, read_all
 from toolkeep.policy.cedar_parser import read_policies
-from toolkeep.policy.cedar_schema import CALL
 from toolkeep.policy.cedar_validation import check_policies
 from toolkeep.policy.impossible_comparisons import comparison_notes
 from toolkeep.policy.policy_set import PoliciesRefused, Policy, PolicyProblem, Uid, tool_ancestors
@@ -196,7 +195,7 @@ def _notes(policies: tuple[Policy, ...], world: ProjectContext) -> Iterator[Poli
                 "is @silent, but no policy asks, so it has no effect",
                 "remove @silent, or annotate the policy that should ask with @ask",
             )
-    if policies and not any(policy.effect == "permit" and policy.applies_to(CALL) for policy in policies):
+    if lacks_permit(policies):
         yield PolicyProblem(
             source=policies[0].source,
             message="no policy permits any call",

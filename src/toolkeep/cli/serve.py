@@ -266,9 +266,12 @@ def _say_how_to_make_token(*, has_page: bool) -> None:
     """Tokens are printed by `toolkeep token make` only."""
     from toolkeep.cli.served_page import program_name
 
-    other = " The page needs none." if has_page else ""
-    say(f"  There is no token for the API yet.{other} Create the first in another terminal:", err=True)
-    say(f"  {program_name()} token make me --scope admin --agent operator", err=True)
+    make = f"{program_name()} token make me --scope admin --agent operator"
+    if has_page:
+        say("  The page is ready. Only programs that use the HTTP API need a token:", err=True)
+    else:
+        say("  There is no token for the API yet. Create the first in another terminal:", err=True)
+    say(f"  {make}", err=True)
 
 
 def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from toolkeep.cli.options import print_json, say_done, warn
 from toolkeep.definitions.version_order import split_version
@@ -13,6 +14,7 @@ from toolkeep.errors import ToolkeepError
 from toolkeep.keep.keep import KNOWN_AGENTS, Keep
 from toolkeep.keep.open import open_keep, open_state, read_configuration
 from toolkeep.limits import LISTED_NAMES
+from toolkeep.registry.register import Skipped
 from toolkeep.text.display import shorten, visible
 
 if TYPE_CHECKING:
@@ -91,16 +93,19 @@ def _add_file(keep: Keep, path: Path) -> None:
     from toolkeep.sources.definition_files import load_definitions
 
     for loaded in load_definitions(path):
-        if loaded.definition is None:
-            _say_skipped(loaded.name, loaded.error)
-            continue
-        try:
-            keep.register(loaded.definition)
-        except ToolkeepError as error:
+        error = loaded.error
+        if loaded.definition is not None:
+            try:
+                keep.register(loaded.definition)
+            except ToolkeepError as refused:
+                error = refused
+        if error is not None:
             _say_skipped(loaded.name, error)
+            skipped = (*keep.start_up.skipped, Skipped(str(path), loaded.name, error))
+            keep.start_up = replace(keep.start_up, skipped=skipped)
 
 
-def _say_skipped(name: str, error: ToolkeepError | None) -> None:
+def _say_skipped(name: str, error: ToolkeepError) -> None:
     why = str(error).split("\n")
     warn(f"skipped '{name}': {why[0]}", *why[1:])
 

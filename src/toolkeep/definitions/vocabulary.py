@@ -97,8 +97,8 @@ class CallKind(Word):
 
 
 class Danger(Word):
-    """When a call needs approval: safe never, low in paranoid mode only, medium once, high every time,
-    critical twice every time."""
+    """When a call needs approval: safe never, low in a paranoid keep only, medium for each call unless the
+    approval is remembered, high for every call, critical for every call, twice."""
 
     SAFE = "safe"
     LOW = "low"

@@ -6,6 +6,7 @@ The diagnosis names everything; secrets are redacted from it, and control charac
 """
 
 import errno
+import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -79,6 +80,8 @@ _RELATIVE: Final = (
     "tool and agent fs.read or fs.write of it, or let an argument with Touches name it"
 )
 
+_PARENT: Final = "it is granted, but its parent folder is missing: create it, or let the tool create it"
+
 
 def denied(
     call: RecordedCall,
@@ -90,6 +93,11 @@ def denied(
     remedy: str = "",
 ) -> RunRefused:
     """The failure of a tool that was denied something; `is_absent` if it may as well not exist."""
+    if is_absent and (without_parent := _pointer_without_parent(call, subject)):
+        diagnosis = Diagnosis(denied=kind, subject=subject, remedy=_PARENT, detail=detail)
+        reason = f"Tool '{call.tool.name}' failed: the parent folder of this file does not exist"
+        ask = "Name a file in a folder that exists, or tell the operator."
+        return RunRefused(Code.TOOL_FAILED, reason, ask, diagnosis, path=without_parent)
     at = _argument_of(call, kind, subject)
     noun = f"the {kind} that this argument names" if at else _NOUNS[kind]
     said = f"it was denied {noun}"
@@ -235,6 +243,15 @@ def _argument_of(call: RecordedCall, kind: Denied, subject: str) -> str:
             break
         if isinstance(leaf, str) and (leaf == subject or (kind is Denied.HOST and _is_host(leaf, subject))):
             return pointer(steps)
+    return ""
+
+
+def _pointer_without_parent(call: RecordedCall, subject: str) -> str:
+    """JSON Pointer of the argument that names a granted file in a folder that is missing; empty if none."""
+    for one in call.approved.permitted.touched:
+        if one.kind == "fs.write" and one.pointer and subject in (one.shown, one.found):
+            has_parent = os.path.isdir(os.path.dirname(one.shown))
+            return "" if has_parent or call.tool.arguments.secrecy.has_secrets else one.pointer
     return ""
 
 

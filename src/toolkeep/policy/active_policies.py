@@ -11,8 +11,8 @@ from typing import Final
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.policy.cedar_engine import Engine
-from toolkeep.policy.cedar_parser import read_policies
-from toolkeep.policy.cedar_schema import SEE
+from toolkeep.policy.cedar_parser import OURS, read_policies
+from toolkeep.policy.cedar_schema import CALL, SEE
 from toolkeep.policy.cedar_validation import check_policies
 from toolkeep.policy.policy_set import Policies, PoliciesRefused, Policy
 from toolkeep.policy.policy_settings import PolicySource
@@ -36,6 +36,8 @@ class ActivePolicies:
         self._is_checked = not sources
         self.hides_tools = _hides_tools(self.engine.policies)
         """Whether any policy forbids the action `see`."""
+        self.lacks_permit = lacks_permit(self.engine.policies.policies)
+        """Whether there are policies, and none permits a call."""
 
     def swap(
         self, sources: Sequence[PolicySource], tools: Iterable[RegisteredTool], agents: Iterable[str]
@@ -48,6 +50,7 @@ class ActivePolicies:
         with self._lock:
             self.engine, self._is_checked, self.held_back = Engine(policies), True, ""
             self.hides_tools = _hides_tools(policies)
+            self.lacks_permit = lacks_permit(policies.policies)
 
     def problem(self, tools: Tools, agents: Iterable[str]) -> str:
         """Why the set cannot be used with the registered tools; empty if it can."""
@@ -59,6 +62,12 @@ class ActivePolicies:
                     return str(problems[0])
                 self._is_checked = True
         return ""
+
+
+def lacks_permit(policies: Iterable[Policy]) -> bool:
+    """Whether the operator has policies of which none permits a call: often a lone `forbid`."""
+    own = [policy for policy in policies if not policy.id.startswith(OURS)]
+    return bool(own) and not any(policy.effect == "permit" and policy.applies_to(CALL) for policy in own)
 
 
 def _hides_tools(policies: Policies) -> bool:

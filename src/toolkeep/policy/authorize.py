@@ -55,6 +55,10 @@ from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths, search_pa
 from toolkeep.text.display import HIDDEN
 
 log = logging.getLogger("toolkeep.policy")
+_NO_PERMIT: Final = (
+    "every call is denied: there are policies, and none permits a call; "
+    'add one, such as @id("all") permit (principal, action == Action::"call", resource);'
+)
 
 _PLANS: Final = 10_000
 """Size of the cache of touch plans, by definition hash."""
@@ -213,6 +217,9 @@ class Authorizer:
             return self._denied(
                 checked, refuse(request, Code.POLICIES_INVALID, message, "Tell the operator.")
             )
+        if self.active_policies.lacks_permit and self._logged != _NO_PERMIT:
+            self._logged = _NO_PERMIT
+            log.warning(_NO_PERMIT)
         return self._evaluate(request, checked)
 
     def problem(self) -> str:
