@@ -9,6 +9,7 @@ from typing import Any
 _SERVER = """
 import json, os, socket, subprocess, sys
 
+base = os.path.dirname(os.path.abspath(__file__))
 {body}
 
 for line in sys.stdin:
@@ -34,7 +35,7 @@ def tool(name: str, **annotations: bool) -> dict[str, Any]:
 def write_server(
     project: Path, body: str = "", tools: Sequence[dict[str, Any]] = (tool("read_notes", readOnlyHint=True),)
 ) -> Path:
-    """A project with server.py, which runs the body and then lists the tools."""
+    """A project with server.py, which runs the body, knows its folder as `base`, and then lists the tools."""
     project.mkdir(exist_ok=True)
     text = _SERVER.format(body=textwrap.dedent(body), tools=json.dumps(list(tools)))
     (project / "server.py").write_text(text)

@@ -13,6 +13,7 @@ import click
 from toolkeep.cli.add_client_servers import add_client_servers
 from toolkeep.cli.config_edit import check_agreed, check_name
 from toolkeep.cli.import_server import ImportChoices, import_server
+from toolkeep.cli.observe import ask_for_grant
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.package_install import InstallOptions, install_pinned, resolve_packages
 from toolkeep.cli.upstream_access import (
@@ -91,6 +92,7 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option(
     "--danger", "dangers", multiple=True, metavar="TOOL=LEVEL", help="Danger of one of its tools; repeatable."
 )
+@click.option("--observe", is_flag=True, help="Run it in a throw-away sandbox first, and propose a grant.")
 @click.option("--refresh", is_flag=True, help="List the tools of an added server again.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
@@ -115,6 +117,7 @@ def command(
     *,
     allow_new: bool,
     sign_in: bool,
+    observe: bool,
     refresh: bool,
     yes: bool,
     project: Path | None,
@@ -153,6 +156,8 @@ def command(
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
         packages = resolve_packages(root, entry, options)
+        if observe:
+            ask_for_grant(root, name, entry, packages, is_asked=not yes, as_json=as_json)
     choices = ImportChoices(
         dangers=dangers, is_signed_in=sign_in, is_there=refresh, is_agreed=yes, as_json=as_json
     )

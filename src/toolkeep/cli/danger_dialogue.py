@@ -74,7 +74,7 @@ def ask_dangers(offers: Sequence[Offer], reading: set[str]) -> dict[str, str]:
         f"Set {counted(len(reading), 'reading tool')} to low, so that calls do not ask?"
     ):
         found |= dict.fromkeys(sorted(reading), Danger.LOW.value)
-    while answer := _typed("Change another one? TOOL=LEVEL, or Enter to go on: "):
+    while answer := typed_line("Change another one? TOOL=LEVEL, or Enter to go on: "):
         try:
             found |= dict([_read_danger(answer, names)])
         except ImportRefused as refused:
@@ -82,7 +82,8 @@ def ask_dangers(offers: Sequence[Offer], reading: set[str]) -> dict[str, str]:
     return found
 
 
-def _typed(question: str) -> str:
+def typed_line(question: str) -> str:
+    """A line that the person types; Ctrl-C and end of input raise `NotAccepted`."""
     try:
         return str(click.prompt(question, default="", show_default=False, prompt_suffix="", err=True)).strip()
     except click.Abort:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from toolkeep.cli.options import say
 from toolkeep.cli.progress import progress
-from toolkeep.config.settings import SecretSource
+from toolkeep.config.settings import SecretSource, Settings
 from toolkeep.errors import ImportRefused, SignInFailed, StateUnusable
 from toolkeep.keep.open import (
     check_accepted,
@@ -159,6 +159,21 @@ def keep_sign_in(root: Path, name: str, access: Access | None) -> None:
         sign_in_store(root).put(name, access.kept)
 
 
+def trusted_paths_of(root: Path) -> tuple[Settings, TrustedPaths]:
+    """The configuration of a project, and what no server may write or see."""
+    state = open_state(root)
+    settings = read_configuration(root, state)
+    files = resolved(trusted_files(settings))
+    hidden = str(protected_folder(state.folder)) if state else ""
+    return settings, TrustedPaths(hidden, files=lambda: [files])
+
+
+def started_entry(root: Path, entry: dict[str, Any], packages: PinnedPackages | None) -> dict[str, Any]:
+    """An entry with the program that was installed for it."""
+    state = open_state(root)
+    return with_program(entry, packages, state.folder) if state else entry
+
+
 def list_server_tools(
     root: Path,
     name: str,
@@ -168,20 +183,20 @@ def list_server_tools(
     packages: PinnedPackages | None = None,
 ) -> PinnedTools:
     """List the tools of a server; `given` are secrets for this listing. The caller must have consent."""
-    state = open_state(root)
-    settings = read_configuration(root, state)
-    files = resolved(trusted_files(settings))
-    hidden = str(protected_folder(state.folder)) if state else ""
-    trusted = TrustedPaths(hidden, files=lambda: [files])
+    settings, trusted = trusted_paths_of(root)
     secrets = secrets_of(entry, _stored_folder(root, name))
 
     def secret(wanted: str) -> str:
         return given[wanted] if wanted in given else secrets[wanted]
 
     may_be_unconfined = name in settings.unconfined
-    started = with_program(entry, packages, state.folder) if state else entry
     listing = inspect_mcp_server(
-        started, str(root), secret, trusted, access, may_be_unconfined=may_be_unconfined
+        started_entry(root, entry, packages),
+        str(root),
+        secret,
+        trusted,
+        access,
+        may_be_unconfined=may_be_unconfined,
     )
     # A sign-in prints the address to open, and the person knows what is waited for.
     is_silent = not isinstance(access, InteractiveSignIn)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +26,9 @@ from toolkeep.sandbox.proc_stats import StoppedThreads, host_pid, stopped_thread
 from toolkeep.sandbox.worker_exchange import Serve
 from toolkeep.sandbox.worker_pool import REAP_SECONDS, Pool
 from toolkeep.sandbox.worker_source import Streams, Worker
+
+OnNamed = Callable[[str, str], None]
+"""What a program did with a name (`seccomp_filters.observer`), and the name."""
 
 _SAID_BYTES: Final = 16 * 1024
 """Longest control frame of our own code in a worker."""
@@ -175,10 +179,12 @@ class LineStreams:
 class PersistentProcess(LineStreams):
     """One running program. Belongs to one event loop."""
 
-    def __init__(self, worker: Worker, streams: Streams, line_bytes: int) -> None:
+    def __init__(
+        self, worker: Worker, streams: Streams, line_bytes: int, on_named: OnNamed | None = None
+    ) -> None:
         super().__init__(streams.output.fileno(), streams.errors.fileno(), streams.input.fileno(), line_bytes)
         self._worker = worker
-        self._control = _Control(worker)
+        self._control = _Control(worker, on_named)
         self._served = AsyncExitStack()
         self._is_closed = False
         self._suspended: StoppedThreads | None = None
@@ -193,13 +199,17 @@ class PersistentProcess(LineStreams):
         *,
         line_bytes: int,
         serve: Serve | None = None,
+        on_named: OnNamed | None = None,
     ) -> Self:
-        """Start a program. Raises SandboxBroken, SandboxExhausted, or ProcessExited on failure."""
+        """Start a program. Raises SandboxBroken, SandboxExhausted, or ProcessExited on failure.
+
+        `on_named` hears what an observed program names.
+        """
         worker = await pool.lease(recipe)
         if worker.streams is None:
             worker.source.reap(worker)
             raise ValueError("the recipe is not for a worker that stays")
-        process = cls(worker, worker.streams, line_bytes)
+        process = cls(worker, worker.streams, line_bytes, on_named)
         try:
             await process._begin(recipe, program, serve)
         except BaseException:
@@ -293,8 +303,9 @@ class _Control:
     They come over a pipe that the program does not inherit, so it cannot forge them.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, on_named: OnNamed | None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._on_named = on_named
         self._worker = worker
         self._orders: PipeWriter | None = None
         self._buffer = bytearray()
@@ -367,6 +378,8 @@ class _Control:
             case {"started": True}:
                 if not self._started.done():
                     self._started.set_result(None)
+            case {"named": [str(what), str(name)]} if self._on_named is not None:
+                self._on_named(what, name)
             case {"suspended": True}:
                 if self._suspended is not None and not self._suspended.done():
                     self._suspended.set_result(None)

@@ -8,7 +8,7 @@ import base64
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,13 +123,19 @@ class ZygotePlan(msgspec.Struct, frozen=True, kw_only=True):
     import_paths: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     """Where these modules are found, as for a worker."""
+    stand_ins: tuple[str, ...] = ()
+    """Folders that are shown as a copy of their names: empty files in memory, which are gone with the
+    zygote."""
+    unlisted: tuple[str, ...] = ()
+    """Paths whose names, and the names inside, are not shown in them."""
 
     def __post_init__(self) -> None:
         if self.level is Isolation.NONE:
             raise ValueError("isolation none needs no zygote")
         if self.level is Isolation.RESTRICTED and (self.read or self.write):
             raise ValueError("isolation restricted grants no folder")
-        for path in (*self.code, *self.read, *self.write, *self.import_paths, *self.packages):
+        shown = (*self.code, *self.read, *self.write, *self.stand_ins)
+        for path in (*shown, *self.import_paths, *self.packages):
             _check_canonical(path)
         if self.ordinary_id <= 0:
             # Uid 0 in the sandbox would own root's files in every bind mount.
@@ -164,6 +170,8 @@ class ZygotePlan(msgspec.Struct, frozen=True, kw_only=True):
             "preload": self.preload,
             "import_paths": self.import_paths,
             "packages": self.packages,
+            "stand_ins": self.stand_ins,
+            "unlisted": self.unlisted,
         }
 
 
@@ -188,6 +196,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may start processes; at standard every worker may."""
     is_persistent: bool = False
     """Whether it is persistent: it runs a program for many calls, instead of a tool for one."""
+    observer: Mapping[str, Any] | None = None
+    """Which system calls of its program to observe, if any (`seccomp_filters.observer`)."""
     memory_by: Mechanism = Mechanism.MEMORY_LIMIT
     """What bounds its memory; a per-process rlimit is enough only for a single process."""
     limits: ResourceLimits = msgspec.field(default_factory=ResourceLimits)
@@ -237,6 +247,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             "connects": self.connects,
             "ports": self.ports,
             "stays": self.is_persistent,
+            "observer": self.observer,
             "filter": _encoded(self.template_filter if is_template else self.filter),
             "limits": limits,
         }
@@ -285,7 +296,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a worker that may start no processes is granted no program")
         # A worker can only narrow what its zygote mounted. A path outside would silently be missing in the
         # call.
-        shown = {"read": (*self.zygote.read, *self.zygote.write), "write": self.zygote.write}
+        writable = (*self.zygote.write, *self.zygote.stand_ins)
+        shown = {"read": (*self.zygote.read, *writable), "write": writable}
         for kind, path in self._granted():
             if not _is_within(path, shown[kind]):
                 raise ValueError(f"the zygote does not show {path} to {kind}")

@@ -40,6 +40,8 @@ KILL: Final = Action(0x80000000)
 """Kills the whole process, not only the calling thread."""
 TRACE: Final = Action(0x7FF00000)
 """Stops for the tracer, which may let it pass; without one it fails with ENOSYS."""
+NOTIFY: Final = Action(0x7FC00000)
+"""Stops until a supervisor answers (seccomp_unotify(2)); without one it fails with ENOSYS."""
 
 
 def errno(number: int) -> Action:

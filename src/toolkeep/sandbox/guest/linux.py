@@ -88,6 +88,10 @@ _SYS_MOUNT_SETATTR: Final = 442
 _SYS_LANDLOCK_CREATE_RULESET: Final = 444
 _SYS_LANDLOCK_ADD_RULE: Final = 445
 _SYS_LANDLOCK_RESTRICT_SELF: Final = 446
+_SYS_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
+_SYS_PROCESS_VM_READV: Final = {"x86_64": 310, "aarch64": 270}
+_SECCOMP_SET_MODE_FILTER: Final = 1
+_SECCOMP_FILTER_FLAG_NEW_LISTENER: Final = 8
 _SYS_PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 
 _CAPABILITY_HEADER: Final = struct.pack("=Ii", 0x2008_0522, 0)
@@ -193,6 +197,16 @@ def _capabilities() -> int:
 def drop_capabilities() -> None:
     """capset(2): drop the effective, permitted and inheritable sets."""
     _checked(_libc.capset(_CAPABILITY_HEADER, _NO_CAPABILITIES), "capset")
+
+
+def read_memory(process: int, address: int, size: int) -> bytes:
+    """process_vm_readv(2): memory of another process; empty where it cannot be read."""
+    found = ctypes.create_string_buffer(size)
+    local = struct.pack("=QQ", ctypes.addressof(found), size)
+    remote = struct.pack("=QQ", address, size)
+    number, one, none = _SYS_PROCESS_VM_READV[os.uname().machine], ctypes.c_ulong(1), ctypes.c_ulong(0)
+    read = int(_libc.syscall(ctypes.c_long(number), ctypes.c_int(process), local, one, remote, one, none))
+    return found.raw[: max(read, 0)]
 
 
 # --- paths ---------------------------------------------------------------------------------------
@@ -346,3 +360,9 @@ class Filter:
         """PR_SET_SECCOMP: install the filter on this thread and its children."""
         program = ctypes.byref(self._program)
         _prctl(_PR_SET_SECCOMP, "prctl(PR_SET_SECCOMP)", _SECCOMP_MODE_FILTER, program)
+
+    def install_with_listener(self) -> int:
+        """seccomp(2): the same for a filter that notifies; the descriptor of its listener."""
+        number, flags = _SYS_SECCOMP[os.uname().machine], ctypes.c_uint(_SECCOMP_FILTER_FLAG_NEW_LISTENER)
+        operation = ctypes.c_uint(_SECCOMP_SET_MODE_FILTER)
+        return _call(number, "seccomp(NEW_LISTENER)", operation, flags, ctypes.byref(self._program))

@@ -13,7 +13,9 @@ Order of `build`, and why:
 `enter` then mounts /proc, calls pivot_root and makes the tmpfs read-only.
 """
 
+import collections
 import contextlib
+import itertools
 import os
 import signal
 import stat
@@ -49,6 +51,12 @@ _STREAMS: Final = {
 """These resolve only in workers that have a /proc."""
 _BASE: Final = "/tmp"  # noqa: S108 -- only a mount point, in a mount namespace of our own
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_STAND_IN_NAMES: Final = 10_000
+"""Names that are copied: more than most projects have, in half a second."""
+_STAND_IN_BYTES: Final = 64 << 20
+"""What may be written to it, as to the scratch folder."""
+_PACKAGES: Final = frozenset(("__pycache__", "node_modules", ".venv", "venv"))
+"""Folders whose names are not copied: they hold thousands, and a program that is installed there is shown."""
 _ROOT_BYTES: Final = 1 << 20
 """Size of the root's tmpfs, which holds only mount points and symlinks."""
 
@@ -70,6 +78,8 @@ class _Piece:
     link_to: str = ""
     tree: int = -1
     is_folder: bool = False
+    names: tuple[tuple[str, bool], ...] | None = None
+    """Of a stand-in: what is in it, parents first, and whether each is a folder."""
 
 
 def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
@@ -80,6 +90,7 @@ def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
     # Open all sources now: the tmpfs below is mounted over /tmp and would hide any source that lies there.
     pieces = list(_host_pieces() if plan["sees_host"] else _minimal_pieces(plan["system"]))
     pieces += _granted_pieces(plan, ordinary_id)
+    pieces += (_stand_in(path, frozenset(plan["unlisted"])) for path in plan["stand_ins"])
     options = f"size={_ROOT_BYTES},mode=755"
     # The size limit keeps a bug in here from filling memory; the root holds only mount points.
     linux.mount("tmpfs", _BASE, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
@@ -88,7 +99,7 @@ def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
     for piece in sorted(pieces, key=lambda piece: piece.path.split("/")):
         if ordinary_id is not None:
             _mask_closed_parents(piece.path, ordinary_id)
-        _place(piece)
+        _place(piece, ordinary_id)
     # Mount points for each worker's own tmpfs and procfs. They must exist before the root becomes read-only.
     for folder in (SCRATCH, PROC, _SHARED_MEMORY):
         Path(_BASE + folder).mkdir(parents=True, exist_ok=True)
@@ -311,6 +322,23 @@ def _granted_pieces(plan: dict[str, Any], ordinary_id: int | None) -> Iterator[_
         yield _granted_piece(path, _WRITE, ordinary_id)
 
 
+def _stand_in(folder: str, unlisted: frozenset[str]) -> _Piece:
+    """The names below a folder, breadth first: what lies deep in a large folder is left out."""
+    found: list[tuple[str, bool]] = []
+    waiting = collections.deque([] if folder in unlisted else [folder])
+    while waiting and len(found) < _STAND_IN_NAMES:
+        with contextlib.suppress(OSError), os.scandir(waiting.popleft()) as entries:
+            for entry in itertools.islice(entries, _STAND_IN_NAMES - len(found)):
+                is_folder = entry.is_dir(follow_symlinks=False)
+                # No symlinks: they would lead to whatever the sandbox shows there.
+                if entry.path in unlisted or not (is_folder or entry.is_file(follow_symlinks=False)):
+                    continue
+                found.append((entry.path, is_folder))
+                if is_folder and entry.name not in _PACKAGES and not entry.path.endswith("/.git/objects"):
+                    waiting.append(entry.path)
+    return _Piece(folder, is_folder=True, names=tuple(found))
+
+
 def _piece(path: str, attributes: int) -> _Piece:
     if Path(path).is_symlink():
         return _Piece(path, link_to=str(Path(path).readlink()))
@@ -387,7 +415,7 @@ def _mask_closed_parents(path: str, ordinary_id: int) -> None:
             return
 
 
-def _place(piece: _Piece) -> None:
+def _place(piece: _Piece, ordinary_id: int | None) -> None:
     """Attach one piece to the new root."""
     target = Path(_BASE + piece.path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -397,8 +425,24 @@ def _place(piece: _Piece) -> None:
     if not target.exists():
         create: Callable[[], None] = target.mkdir if piece.is_folder else target.touch
         create()
+    if piece.names is not None:
+        _fill(str(target), piece.names, ordinary_id)
+        return
     linux.attach_tree(piece.tree, str(target))
     os.close(piece.tree)
+
+
+def _fill(target: str, names: Sequence[tuple[str, bool]], ordinary_id: int | None) -> None:
+    """Mount a tmpfs with these names: empty files, and folders, of the user that workers run as."""
+    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+    # Bounded: whatever is written to it takes memory.
+    linux.mount("tmpfs", target, "tmpfs", flags, f"size={_STAND_IN_BYTES},nr_inodes={3 * _STAND_IN_NAMES}")
+    for path, is_folder in (("", True), *names):
+        place = _BASE + path if path else target
+        if path:
+            _make(place, is_folder=is_folder)
+        if ordinary_id is not None:
+            os.chown(place, ordinary_id, ordinary_id)
 
 
 def _link(path: str, target: str) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from . import call_handler, exception_report, linux, load, persistent_program, rootfs
+from . import call_handler, call_observer, exception_report, linux, load, persistent_program, rootfs
 
 REQUEST: Final = 3
 REPLY: Final = 4
@@ -83,6 +83,8 @@ class Prepared:
     """Ports of granted hosts, in a network namespace of its own."""
     is_persistent: bool
     """Whether it is persistent: it runs a program until that exits, instead of handling one call."""
+    observer: dict[str, Any] | None = None
+    """Which calls of its program to observe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def run(plan: Prepared, ends: Ends) -> NoReturn:
         _close_other_descriptors(ends)
         if _confine_for_call(plan, ends.ports):
             if plan.is_persistent:
-                _run_program()
+                _run_program(plan)
             else:
                 _answer_once(plan)
     finally:
@@ -197,7 +199,8 @@ def _confine(plan: Prepared, rules: int | None) -> None:
         linux.landlock_restrict(rules)
         # An open ruleset descriptor could still take rules.
         os.close(rules)
-    if plan.filter is not None:
+    # A worker that observes cannot do so under the filter; its program puts it on before it starts.
+    if plan.filter is not None and plan.observer is None:
         # Last: the filter takes away mount, unshare, setns, seccomp and the other calls used above.
         plan.filter.install()
 
@@ -210,11 +213,12 @@ def set_variables(plan: Prepared, port: int) -> None:
         os.environ.update(dict.fromkeys(_PROXIES, f"http://127.0.0.1:{port}"))
 
 
-def _run_program() -> None:
+def _run_program(plan: Prepared) -> None:
     """Receive the program and run it; its environment may hold secrets, which only this worker gets."""
     order = _receive()
     if order is not None:
-        persistent_program.run_until_exit(json.loads(order), _send_message, _receive, REQUEST)
+        observer = call_observer.Observer(plan.observer, plan.filter) if plan.observer else None
+        persistent_program.run_until_exit(json.loads(order), _send_message, _receive, REQUEST, observer)
 
 
 def _answer_once(plan: Prepared) -> None:

@@ -237,6 +237,7 @@ class _Zygote:
             connects=plan["connects"],
             ports=tuple(plan["ports"]),
             is_persistent=plan["stays"],
+            observer=plan["observer"],
         )
 
     def _template_plan(self, plan: dict[str, Any], run: list[str]) -> worker.Prepared:

@@ -1,0 +1,159 @@
+"""`toolkeep add mcp --observe`: show what a server asked for, and let a person grant it line by line.
+
+Nothing is granted by default: not by Enter, not without a terminal.
+"""
+
+import asyncio
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from toolkeep.cli.approval_prompt import can_ask, forget_typed
+from toolkeep.cli.danger_dialogue import reading_tools, typed_line
+from toolkeep.cli.options import print_json, say
+from toolkeep.cli.package_install import discard_packages
+from toolkeep.cli.progress import progress
+from toolkeep.cli.upstream_access import started_entry, trusted_paths_of
+from toolkeep.errors import ImportRefused
+from toolkeep.execution.observation.proposed_grant import Observation, Proposal, propose_grant
+from toolkeep.mcp_client.observe_server import observe_server
+from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
+from toolkeep.mcp_client.pinned_tools import PinnedTools
+from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
+from toolkeep.text.display import counted, visible, visible_lines
+
+_NUMBERS: Final = re.compile(r"[\d\s,]*")
+_OWN_OPTIONS: Final = frozenset(("observe", "as_json", "log_level", "yes"))
+_READING: Final = 50
+"""Reading tools that are printed as options."""
+
+
+def ask_for_grant(
+    root: Path,
+    name: str,
+    entry: dict[str, Any],
+    packages: PinnedPackages | None,
+    *,
+    is_asked: bool,
+    as_json: bool,
+) -> None:
+    """Observe a server, and add to its entry what the person grants; exits where nobody can be asked.
+
+    To be called from the command itself, whose options are printed again with those of the grant.
+    """
+    if "command" not in entry:
+        raise ImportRefused(
+            f"'{name}'", "is not a program, and only programs are observed", hint="leave --observe out"
+        )
+    _, trusted = trusted_paths_of(root)
+    try:
+        with progress("Observing the server"):
+            started = started_entry(root, entry, packages)
+            observation = asyncio.run(observe_server(started, str(root), trusted))
+            proposal = propose_grant(observation)
+    except ValueError as error:
+        raise ImportRefused(f"'{name}'", str(error), hint="name a program that is there") from error
+    reading, command = _reading(observation, name), _command()
+    if as_json:
+        print_json({"upstream": name, **_data(observation, proposal, reading, command)})
+    else:
+        _show(observation, proposal)
+    if is_asked and not as_json and can_ask():
+        granted = [proposal.lines[number].capability for number in _ticked(len(proposal.lines))]
+        entry.update({"capabilities": [*(entry.get("capabilities") or ()), *granted]} if granted else {})
+        return
+    if not as_json:
+        _show_command(proposal, reading, command)
+    if packages is not None:
+        discard_packages(root, packages.digest)
+    sys.exit(0)
+
+
+def _show(observation: Observation, proposal: Proposal) -> None:
+    started = counted(observation.rounds, "time")
+    say(f"Started {started}, with dummies for your secrets and empty files for those of the project.")
+    if observation.tools is not None:
+        free = " It did so before it was given anything." if observation.needs_nothing else ""
+        say(f"It listed {counted(len(observation.tools), 'tool')}.{free}")
+    else:
+        say(f"It did not list its tools: {observation.failure}.")
+        for words in visible_lines(observation.last_words).splitlines():
+            say(f"  | {words}")
+    say("It asked for:" if proposal.lines else "It asked for nothing that can be granted.")
+    width = max((len(line.words) for line in proposal.lines), default=0)
+    for number, line in enumerate(proposal.lines, 1):
+        say(f"  {number:2} [ ] {line.words:{width}}  {line.capability}")
+    if proposal.notes:
+        say("Not offered:", *(f"  - {note}" for note in proposal.notes))
+    say("What its tools use when they are called is not seen, nor which variables it reads.")
+
+
+def _ticked(count: int) -> list[int]:
+    """Numbers of the lines that the person grants, from 0."""
+    if not count:
+        return []
+    forget_typed()
+    while True:
+        answer = typed_line("Grant by number, such as 1 2; Enter grants nothing: ")
+        numbers = {int(word) - 1 for word in re.findall(r"\d{1,3}", answer)}
+        if _NUMBERS.fullmatch(answer) and numbers <= set(range(count)):
+            return sorted(numbers)
+        say(f"Not one of the numbers 1 to {count}.", err=True)
+
+
+def _show_command(proposal: Proposal, reading: Iterable[str], command: Sequence[str]) -> None:
+    say("Nothing was granted or added. To add it, keep the options that you want:")
+    say(f"  {shlex.join(_with_options(command, proposal))}")
+    if dangers := " ".join(f"--danger {shlex.quote(f'{tool}=low')}" for tool in reading):
+        say(f"  Its reading tools ask no more with: {dangers}")
+
+
+def _command() -> list[str]:
+    """The words of the command that runs, without those that observe, print or agree."""
+    context = click.get_current_context()
+    words = ["toolkeep", "add", "mcp", context.params["name"]]
+    for option in context.command.params:
+        value = context.params[str(option.name)]
+        is_given = context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+        if isinstance(option, click.Option) and is_given and option.name not in _OWN_OPTIONS:
+            values = value if option.multiple else [value]
+            words += [
+                word for one in values for word in (option.opts[0], *([] if option.is_flag else [str(one)]))
+            ]
+    return [*words, "--", *context.params["server"]]
+
+
+def _with_options(command: Sequence[str], proposal: Proposal) -> list[str]:
+    """The command with a grant, before the `--` that ends its options."""
+    end = list(command).index("--")
+    options = [word for line in proposal.lines for word in ("--capability", line.capability)]
+    return [*command[:end], *options, *command[end:]]
+
+
+def _reading(observation: Observation, name: str) -> list[str]:
+    tools = observation.tools or ()
+    offers = import_listing(PinnedTools(server={}, tools=tools), ImportOptions(name=name))
+    found = sorted(tool for tool in reading_tools(tools, offers) if visible(tool) == tool)
+    return found[:_READING]
+
+
+def _data(
+    observation: Observation, proposal: Proposal, reading: list[str], command: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "granted": [],
+        "rounds": observation.rounds,
+        "tools": None if observation.tools is None else len(observation.tools),
+        "needs_nothing": observation.needs_nothing,
+        "last_words": visible_lines(observation.last_words),
+        "lines": [{"words": line.words, "capability": line.capability} for line in proposal.lines],
+        "not_offered": list(proposal.notes),
+        "reading_tools": reading,
+        "command": _with_options(command, proposal),
+    }
