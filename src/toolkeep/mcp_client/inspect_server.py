@@ -106,7 +106,8 @@ async def _listed(session: McpSession, entry: Mapping[str, Any]) -> PinnedTools:
 _DENIALS: Final = 5
 """Denials that a failure names: the first are those that matter."""
 _PROGRAM_HINT: Final = (
-    "grant what it needs: --capability fs.read:FOLDER or net.write:HOST:PORT, --code FOLDER, --env NAME"
+    "grant what it needs: --capability fs.read:FOLDER, net.write:HOST:PORT or process.spawn:PROGRAM, "
+    "--code FOLDER, --env NAME"
 )
 _URL_HINT: Final = (
     "check that it is running, and pass what it requires: --header, --sign-in; "
