@@ -21,7 +21,7 @@ COLUMNS: Final = (
     Column("INDEX", is_optional=True),
     Column("TIME"),
     Column("CALL"),
-    Column("OUTCOME", narrowest=13),
+    Column("OUTCOME", narrowest=15),
     Column("EVENT", narrowest=15),
     Column("TOOL", narrowest=18),
     Column("AGENT", narrowest=8),
@@ -63,24 +63,21 @@ class RecordRows:
             "call": call,
             "tool": record.get("tool") or tool,
             "agent": record.get("agent") or agent,
-            "status": _outcome(record),
+            "status": record.get("status") or record.get("decision") or _outcome(record),
             "codes": record.get("codes", []),
         }
 
 
 def _outcome(record: dict[str, Any]) -> str:
-    """What a record says about its call; `refused` where that ended before it was run."""
-    kind, status = record.get("type"), record.get("status")
-    if status == "error" and kind != "ToolCompleted":
-        return "refused"
-    if status or kind != "Approval":
-        return str(status or record.get("decision") or record.get("outcome", ""))
-    return "approved"
+    # A refused approval has the status of its call.
+    return "approved" if record.get("type") == "Approval" else record.get("outcome", "")
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """A row for a table; the time is local."""
     status = row["status"] if isinstance(row["status"], str) else ""
+    if status == "error" and row["type"] != "ToolCompleted":
+        status = "refused"  # it ended before the tool was run
     codes = (code.removeprefix("ACODE-") for code in row["codes"])
     return (
         str(row["index"]),
