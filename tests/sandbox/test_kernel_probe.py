@@ -208,3 +208,18 @@ def test_a_process_with_many_open_files_can_be_looked_at_too() -> None:
     with os.fdopen(heard, "rb", 0) as told, os.fdopen(said, "wb", 0) as tell:
         tell.write(b"words")
         assert memory_trial._heard(told) == b"words"
+
+
+ENDED = """
+import os
+from toolkeep.sandbox.guest import trial
+
+os.kill = lambda *_: os._exit(0)  # as if the host ended the trial at this moment
+trial._try_pid_namespace()
+"""
+
+
+def test_a_trial_that_is_ended_in_the_middle_leaves_no_process() -> None:
+    # What it leaves would hold its output open.
+    done = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
