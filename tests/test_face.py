@@ -57,7 +57,7 @@ def test_type_checkers_know_of_call_sync_what_call_takes() -> None:
 @pytest.mark.parametrize("held", [{"capabilities": "fs.read:."}, {"permissions": "tool.system.run"}])
 def test_what_an_agent_holds_is_never_read_letter_by_letter(held: dict[str, str]) -> None:
     keep = Keep()
-    with pytest.raises(TypeError, match="lists of text"):
+    with pytest.raises(TypeError, match="lists of strings"):
         keep.declare_agent("writer", **held)
     assert not keep.has_agent("writer")
 

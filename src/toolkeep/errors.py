@@ -277,14 +277,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Dotted name or JSON Pointer inside the definition, `parameters/properties/path`."""
     code: Code
     message: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message} ({self.mend})"
+        return f"{self.field}: {self.message} ({self.fix})"
 
     def to_dict(self) -> dict[str, str]:
         """Serialize to JSON data."""
-        return {"field": self.field, "code": self.code.value, "message": self.message, "mend": self.mend}
+        return {"field": self.field, "code": self.code.value, "message": self.message, "fix": self.fix}
 
 
 class ToolkeepError(Exception):

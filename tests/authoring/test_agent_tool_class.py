@@ -60,7 +60,7 @@ def parameters_with(**changes: Any) -> "staticmethod[[], Any]":
 
 def breaches(cls: type) -> list[tuple[str, str]]:
     problems = list(contract_problems(cls))
-    assert all(problem.code is Code.CONTRACT_BROKEN and problem.mend for problem in problems)
+    assert all(problem.code is Code.CONTRACT_BROKEN and problem.fix for problem in problems)
     return [(problem.field, problem.message) for problem in problems]
 
 

@@ -25,7 +25,7 @@ def why_not(*given: Any, services: tuple[Any, ...] = ()) -> str:
         Keep(services=services).register(*given)
     (problem,) = caught.value.problems
     assert (problem.field, problem.code) == ("constraints/required_isolation", Code.DEFINITION_INVALID)
-    assert problem.mend
+    assert problem.fix
     return problem.message.removeprefix("strict means a process of its own, and none can run this: ")
 
 

@@ -15,7 +15,7 @@ FINE = {"type": "string", "description": "The file.", "maxLength": 100}
 
 def found(definition: Any) -> list[tuple[str, str]]:
     findings = lint_definition(definition.replace(side_effects=()))
-    assert all(finding.message and finding.mend for finding in findings)
+    assert all(finding.message and finding.fix for finding in findings)
     return [(finding.rule, finding.field) for finding in findings]
 
 
@@ -35,9 +35,9 @@ def test_a_tool_without_parameters_needs_no_required() -> None:
 def test_a_tool_that_declares_neither_danger_nor_effects_is_told_the_line() -> None:
     (finding,) = lint_definition(made())
     assert (finding.rule, finding.field) == ("undeclared", "side_effects")
-    assert finding.mend == "add effects: none (or reads; writes with a danger)"
+    assert finding.fix == "add effects: none (or reads; writes with a danger)"
     (finding,) = lint_definition(made(capabilities=["fs.read:.", "fs.write:."]))
-    assert finding.mend == "add side_effects: [FsRead, FsWrite], danger: medium"
+    assert finding.fix == "add side_effects: [FsRead, FsWrite], danger: medium"
     assert lint_definition(made(danger="low")) == []
 
 
@@ -149,18 +149,18 @@ def test_findings_come_in_schema_order_and_as_data() -> None:
             "rule": "unanchored-pattern",
             "field": "parameters/properties/z",
             "message": "the pattern matches anywhere in the text",
-            "mend": "write ^…$",
+            "fix": "write ^…$",
         },
         {
             "rule": "no-type",
             "field": "parameters/properties/a",
             "message": "declares no type",
-            "mend": 'add "type"',
+            "fix": 'add "type"',
         },
         {
             "rule": "no-description",
             "field": "parameters/properties/a",
             "message": "has no description",
-            "mend": "say what it is for",
+            "fix": "say what it is for",
         },
     ]

@@ -78,4 +78,4 @@ def test_a_confined_tool_of_a_cell_is_told_to_become_a_file(place: str, file: st
         run_notebook(DEFINE, CONFINED, place=place, file=file)
     (problem,) = refused.value.problems
     assert "it is typed into an interpreter or a notebook" in problem.message
-    assert "`%%writefile tools.py` and import it" in problem.mend
+    assert "`%%writefile tools.py` and import it" in problem.fix

@@ -117,11 +117,11 @@ def test_every_file_that_cannot_be_read_is_named_with_every_place() -> None:
         "exit 1\n"
         '✗ <home>/.agent/a.cedar:1:1: has no id; write @id("…") before it: decisions are recorded by it\n'
         "✗ <home>/.agent/a.cedar:3:3: is not Cedar: this policy is missing the `resource` variable in the scope;"
-        " mend the text; each policy ends with a semicolon\n"
+        " fix the text; each policy ends with a semicolon\n"
         "✗ <home>/.agent/b.cedar: does not exist; write it, or name another\n"
-        "✗ <home>/.agent/c.examples.yml:1:3: an example has agent, tool, arguments, and allow or deny; mend the file\n"
+        "✗ <home>/.agent/c.examples.yml:1:3: an example has agent, tool, arguments, and allow or deny; fix the file\n"
         "✗ <home>/.agent/d.examples.yml:2:1: did not find expected node content; write a value here, or put text"
-        " that starts with a bracket or comma in quotes; mend the file\n"
+        " that starts with a bracket or comma in quotes; fix the file\n"
         "\n5 problems\n"
     )
 
@@ -372,7 +372,7 @@ def test_a_check_as_json() -> None:
                     "line": 1,
                     "column": 3,
                     "message": "there is no tool 'nobody'",
-                    "mend": "change the policies, or the example",
+                    "fix": "change the policies, or the example",
                 }
             ],
             "notes": [],

@@ -113,8 +113,8 @@ def test_one_mistake_with_a_variable_is_one_fault(tmp_path: Path) -> None:
     path = configure(tmp_path, 'tier: "${"\n')
     error = refusal_of(tmp_path)
     assert type(error) is ConfigurationInvalid
-    mend = "write ${NAME} or ${NAME:-default}, or $${ for the text itself"
-    assert error.faults == (f"{path}:1:7: '${{' does not start a variable; {mend}",)
+    fix = "write ${NAME} or ${NAME:-default}, or $${ for the text itself"
+    assert error.faults == (f"{path}:1:7: '${{' does not start a variable; {fix}",)
 
 
 def test_a_value_full_of_mistakes_with_variables_is_one_fault(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_an_unset_variable_is_named_with_its_place(tmp_path: Path) -> None:
     accept(tmp_path)
     with pytest.raises(ConfigurationInvalid) as raised:
         open_keep(project=tmp_path)
-    mend = "the variable TOOLKEEP_UNSET is not set; set it, or write ${TOOLKEEP_UNSET:-default}"
-    assert raised.value.faults == (f"{path}:3:5: {mend}", f"{path}:4:7: {mend}")
+    fix = "the variable TOOLKEEP_UNSET is not set; set it, or write ${TOOLKEEP_UNSET:-default}"
+    assert raised.value.faults == (f"{path}:3:5: {fix}", f"{path}:4:7: {fix}")
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

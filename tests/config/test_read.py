@@ -452,8 +452,8 @@ def test_a_user_file_that_everybody_may_write_is_refused(name: str, tmp_path: Pa
     path.chmod(0o646)
     with pytest.raises(FileUnreadable) as raised:
         open_keep(project=tmp_path)
-    mend = f"is writable by everybody; run: chmod o-w {path}"
-    assert str(raised.value) == f"ACODE-TSR-016: {path}: {mend}"
+    fix = f"is writable by everybody; run: chmod o-w {path}"
+    assert str(raised.value) == f"ACODE-TSR-016: {path}: {fix}"
     path.chmod(0o644)
     assert settings_of(tmp_path).tier is Tier.CORE
 

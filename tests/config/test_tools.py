@@ -34,11 +34,11 @@ def skipped(project: Path) -> list[tuple[str, ToolkeepError]]:
 
 
 def the_problem(project: Path) -> tuple[str, str]:
-    """Place with field, and mend, of the only problem of the only tool."""
+    """Place with field, and fix, of the only problem of the only tool."""
     ((_, error),) = skipped(project)
     assert isinstance(error, DefinitionError)
     (problem,) = error.problems
-    return problem.field, problem.mend
+    return problem.field, problem.fix
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -94,9 +94,9 @@ WITHOUT = "tools:\n  custom:\n    - name: greet\n      description: Greets a per
 )
 def test_a_version_is_needed_and_is_text(text: str, place: str, tmp_path: Path) -> None:
     path = configure(tmp_path, text)
-    field, mend = the_problem(tmp_path)
+    field, fix = the_problem(tmp_path)
     assert field == f"{path}:{place} version"
-    assert "'1.0.0'" in mend
+    assert "'1.0.0'" in fix
 
 
 @pytest.mark.spec("DEF-3")
@@ -141,7 +141,7 @@ WASM_MEND = "write the path of a .wasm file, or an object with path, and perhaps
 
 
 @pytest.mark.parametrize(
-    ("line", "place", "mend"),
+    ("line", "place", "fix"),
     [
         ("run: {}", "6:12 run", "keep one of them"),
         ("run: []", "6:12 run", "keep one of them"),
@@ -183,14 +183,14 @@ WASM_MEND = "write the path of a .wasm file, or an object with path, and perhaps
     ],
 )
 def test_what_cannot_run_a_tool_is_refused_with_its_place(
-    line: str, place: str, mend: str, tmp_path: Path
+    line: str, place: str, fix: str, tmp_path: Path
 ) -> None:
     path = configure(tmp_path, tool_text(line))
-    assert the_problem(tmp_path) == (f"{path}:{place}", mend)
+    assert the_problem(tmp_path) == (f"{path}:{place}", fix)
 
 
 @pytest.mark.parametrize(
-    ("method", "capability", "mends"),
+    ("method", "capability", "fixes"),
     [
         ("GET", "fs.read:./a", ["add net.read:example.org"]),
         ("POST", "net.read:example.org", ["add net.write:example.org"]),
@@ -200,13 +200,13 @@ def test_what_cannot_run_a_tool_is_refused_with_its_place(
     ],
 )
 def test_an_http_tool_that_could_reach_nothing_is_warned_about(
-    method: str, capability: str, mends: list[str], tmp_path: Path
+    method: str, capability: str, fixes: list[str], tmp_path: Path
 ) -> None:
     run = f"run: {{http: {{url: 'https://example.org/', method: {method}}}}}"
     configure(tmp_path, tool_text(run, f"capabilities: ['{capability}']"))
     accept(tmp_path)
     warnings = open_keep(project=tmp_path).get("greet").warnings
-    assert [problem.mend for problem in warnings if problem.field == "capabilities"] == mends
+    assert [problem.fix for problem in warnings if problem.field == "capabilities"] == fixes
 
 
 def test_a_url_in_a_variable_is_not_read_before_the_file_is_accepted(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_role_on_a_part_of_a_parameter_is_refused() -> None:
 @pytest.mark.parametrize("keyword", ["x-flows", "x-flwo", "x-toches", "x-secrets"])
 def test_a_near_miss_of_our_keywords_is_a_warning(keyword: str) -> None:
     (warning,) = admit(made(parameters=with_properties({"body": {**TEXT, keyword: True}}))).warnings
-    assert "did you mean 'x-" in warning.mend
+    assert "did you mean 'x-" in warning.fix
 
 
 MARKS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ def refusing(make: Callable[..., ToolDefinition], **fields: Any) -> Sequence[Pro
     try:
         definition = make(**fields)
     except DefinitionInvalid as error:
-        assert all(problem.message and problem.mend for problem in error.problems)
+        assert all(problem.message and problem.fix for problem in error.problems)
         assert all(problem.code is Code.DEFINITION_INVALID for problem in error.problems)
         return error.problems
     assert problems_of(definition)[0] == []
@@ -308,7 +308,7 @@ def test_no_write_effect_beside_a_mark_of_a_write_kind(
     for parameters in marked(capability):
         fields = {"parameters": parameters, "side_effects": stated, "capabilities": ["fs.read"]}
         (problem,) = refusing(made, **fields)
-        assert (problem.field, effect in problem.mend) == ("side_effects", True)
+        assert (problem.field, effect in problem.fix) == ("side_effects", True)
         imported = made_elsewhere(**fields)
         assert warned(imported) == ["side_effects"]
         assert imported.effects is None
@@ -383,14 +383,14 @@ def test_a_problem_says_field_code_message_and_mend() -> None:
             "field": "name",
             "code": "ACODE-TSR-009",
             "message": "'run' is reserved",
-            "mend": "use snake_case such as 'read_file', at most 64 characters",
+            "fix": "use snake_case such as 'read_file', at most 64 characters",
         }
     ]
 
 
 @pytest.mark.spec("DEF-12")
 def test_problems_are_raised_together_and_none_is_silence() -> None:
-    problem = Problem(field="name", code=Code.DEFINITION_INVALID, message="is reserved", mend="use another")
+    problem = Problem(field="name", code=Code.DEFINITION_INVALID, message="is reserved", fix="use another")
     refuse_problems("run", [])
     with pytest.raises(DefinitionInvalid) as caught:
         refuse_problems("run", [problem, problem])

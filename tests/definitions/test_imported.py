@@ -103,7 +103,7 @@ def test_a_tool_without_a_name_is_refused(name: object) -> None:
             field="name",
             code=Code.DEFINITION_INVALID,
             message="is not text",
-            mend="the source must name it",
+            fix="the source must name it",
         ),
     )
 

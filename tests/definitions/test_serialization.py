@@ -223,7 +223,7 @@ def wrong_fields(**fields: Any) -> list[str]:
     with pytest.raises(DefinitionInvalid) as caught:
         made(**fields)
     assert {problem.code for problem in caught.value.problems} == {Code.DEFINITION_INVALID}
-    assert all(problem.message and problem.mend for problem in caught.value.problems)
+    assert all(problem.message and problem.fix for problem in caught.value.problems)
     return fields_of(caught.value.problems)
 
 
@@ -290,13 +290,13 @@ def test_a_field_that_cannot_be_read_is_told(fields: dict[str, Any], wrong: list
 
 
 @pytest.mark.parametrize(
-    ("field", "mend"),
+    ("field", "fix"),
     [("effect", "did you mean 'effects'?"), ("owner", "use metadata for fields of your own")],
 )
-def test_a_misspelled_field_is_told_with_the_one_that_was_meant(field: str, mend: str) -> None:
+def test_a_misspelled_field_is_told_with_the_one_that_was_meant(field: str, fix: str) -> None:
     with pytest.raises(DefinitionInvalid) as refused:
         definition_from_dict(made().to_dict() | {field: "none"})
-    assert [(problem.field, problem.mend) for problem in refused.value.problems] == [(field, mend)]
+    assert [(problem.field, problem.fix) for problem in refused.value.problems] == [(field, fix)]
 
 
 @pytest.mark.spec("DEF-12")
@@ -332,6 +332,6 @@ def test_a_definition_is_an_object(data: Any) -> None:
             field="",
             code=Code.DEFINITION_INVALID,
             message=f"expected an object, got {type(data).__name__}",
-            mend="use an object",
+            fix="use an object",
         ),
     )

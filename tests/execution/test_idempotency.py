@@ -140,7 +140,7 @@ VALUES: dict[str, Any] = {
 @pytest.mark.parametrize("case", VALUES)
 def test_a_result_is_decoded_as_it_was_encoded(case: str) -> None:
     value = VALUES[case]
-    error = Violation("/a", Code.CONSTRAINT, "wrong", "right", None, "mend it")
+    error = Violation("/a", Code.CONSTRAINT, "wrong", "right", None, "fix it")
     result = ToolResult(
         status="ok",
         tool="t",

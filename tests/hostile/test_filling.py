@@ -241,7 +241,7 @@ def test_defaults_that_take_long_to_look_through_are_refused(parameters: dict[st
     definition = ToolDefinition.from_elsewhere({"name": "t", "description": "Try", "parameters": parameters})
     with pytest.raises(DefinitionError) as caught:
         admit(definition, limits=Limits(schema_bytes=1_000_000))
-    assert [problem.mend for problem in caught.value.problems] == ["use fewer or smaller ones"]
+    assert [problem.fix for problem in caught.value.problems] == ["use fewer or smaller ones"]
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -41,7 +41,7 @@ def test_a_schema_that_doubles_at_each_level_is_made_or_refused_at_once(
     given = {"name": "t", "description": "d", "parameters": doubling(keyword)}
     made = prepare(ToolDefinition.from_elsewhere(given), vendor_of(provider), strict=strict)
     if isinstance(made, Omitted):
-        assert made.problem.mend
+        assert made.problem.fix
     else:
         assert len(str(vendor_of(provider).shape(made.shown))) < 1_000_000
 

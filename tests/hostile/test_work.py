@@ -134,7 +134,7 @@ def test_a_schema_whose_own_values_take_long_to_check_is_not_made_to_check_them(
         )
     )
     (warning,) = (warning for warning in tool.warnings if "too much work" in warning.message)
-    assert warning.mend == "make it smaller"
+    assert warning.fix == "make it smaller"
     check = validate(tool, "{}", RefusalHistory(), "agent")
     assert isinstance(check, CheckedCall)
     assert check.arguments == {}
@@ -149,7 +149,7 @@ def test_a_schema_whose_parts_apply_to_very_many_places_is_refused_before_it_is_
     }
     with pytest.raises(DefinitionError) as caught:
         keep_with(parameters)
-    assert [problem.mend for problem in caught.value.problems] == ["refer less often"]
+    assert [problem.fix for problem in caught.value.problems] == ["refer less often"]
 
 
 @pytest.mark.parametrize(

@@ -494,8 +494,8 @@ def test_what_is_not_plain_data_is_refused_with_its_place(content: str | bytes, 
     assert refusal(content) == message
 
 
-QUOTES = "put text that holds a colon in quotes, or mend the indentation"
-INDENT = "mend the indentation, or the quotes before this"
+QUOTES = "put text that holds a colon in quotes, or fix the indentation"
+INDENT = "fix the indentation, or the quotes before this"
 TABS = "indent with spaces, not with tabs"
 
 MALFORMED = [
@@ -512,7 +512,7 @@ MALFORMED = [
     ("a:\n    b: 1\n  c: 2\n", f"3:3: did not find expected key; {INDENT}"),
     ("a: 'it's'\n", f"1:8: did not find expected key; {INDENT}"),
     ("- a\nb: 1\n", "2:1: did not find expected '-' indicator; start each item of the list of line 1, column 1 with - in the same column"),
-    ("a: 1\nb\nc: 2\n", "3:1: could not find expected ':'; write a colon and a space after the key of line 2, column 1, or mend the indentation"),
+    ("a: 1\nb\nc: 2\n", "3:1: could not find expected ':'; write a colon and a space after the key of line 2, column 1, or fix the indentation"),
     ("a: *.py\n", "1:5: did not find expected alphabetic or numeric character; put text that starts with * or & in quotes"),
     ("a: ]\n", "1:4: did not find expected node content; write a value here, or put text that starts with a bracket or comma in quotes"),
     ("a: - b\n", "1:4: block sequence entries are not allowed in this context; start the list on a line of its own, or put the text in quotes"),

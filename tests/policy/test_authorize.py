@@ -384,10 +384,10 @@ def test_what_decides_what_runs_is_never_written(path: str, root: Path) -> None:
 
 def test_who_names_what_is_not_there_is_told_to_name_something_else(root: Path) -> None:
     judge = authorizer(root)
-    mends = [
+    fixes = [
         judged(judge, PEEK, path=path).errors[0].suggestion for path in ("nothing", "a\0b", "../nothing")
     ]
-    assert mends == ["Name something else.", "Name something else.", "Do without it, or ask the operator."]
+    assert fixes == ["Name something else.", "Name something else.", "Do without it, or ask the operator."]
 
 
 def test_what_is_wrong_with_a_place_is_told_only_inside_of_the_grant(root: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_policy_that_cannot_be_evaluated_is_named(project: Path) -> None:
         " when { context.arguments has amount && context.arguments.amount * 2 > 9 };"
     )
     found = explained(project, tool(amount), {"amount": 2**62}, policies=policies)
-    assert [change.partition(": ")[0] for change in found.changes] == ["mend policy 'sum' (p.cedar:2:1)"]
+    assert [change.partition(": ")[0] for change in found.changes] == ["fix policy 'sum' (p.cedar:2:1)"]
 
 
 def test_a_policy_that_reads_what_cedar_cannot_hold_is_named(project: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_policy_that_reads_what_cedar_cannot_hold_is_named(project: Path) -> N
         " when { context.arguments has amount && context.arguments.amount > 9 };"
     )
     assert explained(project, tool(amount), {"amount": 2**70}, policies=policies).changes == (
-        "mend policy 'sum' (p.cedar:2:1): policies read /amount, which Cedar cannot hold",
+        "fix policy 'sum' (p.cedar:2:1): policies read /amount, which Cedar cannot hold",
     )
 
 

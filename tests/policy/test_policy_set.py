@@ -53,7 +53,7 @@ def refused(text: str, **fields: Any) -> list[PolicyProblem]:
 
 def problems(text: str, tools: list[RegisteredTool] = TOOLS) -> list[str]:
     return [
-        f"{problem.policy}: {problem.message}; {problem.mend}"
+        f"{problem.policy}: {problem.message}; {problem.fix}"
         for problem in check_policies(read(text), tools, AGENTS)
     ]
 
@@ -162,7 +162,7 @@ def test_a_policy_that_cannot_be_used_is_refused_with_its_line(text: str, messag
     (problem,) = refused('@id("fine") permit(principal, action, resource);\n\n ' + text)
     assert problem.message.startswith(message)
     assert (problem.source, problem.line, problem.column) == ("a.cedar", 3, 2)
-    assert problem.mend
+    assert problem.fix
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

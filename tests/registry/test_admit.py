@@ -50,7 +50,7 @@ def test_an_output_schema_is_compiled_as_it_is_written() -> None:
 
 def test_with_a_problem_in_one_schema_neither_can_be_used() -> None:
     fine = Compilation(admit(made()).arguments, [], [])
-    problem = Problem(field="output_schema", code=Code.SCHEMA_BROKEN, message="is broken", mend="mend it")
+    problem = Problem(field="output_schema", code=Code.SCHEMA_BROKEN, message="is broken", fix="fix it")
     broken = Compilation(None, [problem], [])
     for schemas in (
         ToolSchemas("read_file", lambda: (fine, broken)),
@@ -150,7 +150,7 @@ def test_a_rule_for_authors_refuses_by_hand(
     assert [(problem.field, problem.code) for problem in caught.value.problems] == [
         (field, Code.SCHEMA_REFUSED)
     ]
-    assert all(problem.mend for problem in caught.value.problems)
+    assert all(problem.fix for problem in caught.value.problems)
 
 
 @pytest.mark.spec("DEF-2", "DEF-5")
@@ -267,7 +267,7 @@ def test_a_near_miss_of_a_keyword_is_a_warning_by_hand_too() -> None:
     parameters = with_properties({"path": {"type": "string", "maxlength": 5}})
     problems, warnings = check_definition(made(parameters=parameters))
     assert problems == ()
-    assert [(w.field, w.mend) for w in warnings] == [
+    assert [(w.field, w.fix) for w in warnings] == [
         ("parameters/properties/path/maxlength", "did you mean 'maxLength'?")
     ]
 
@@ -290,7 +290,7 @@ def test_a_permission_that_nobody_can_hold_is_refused_by_hand_with_the_one_that_
     with pytest.raises(DefinitionInvalid) as caught:
         admit(made(required_permissions=["tool.filesystem.read", "tool.filesystem.reed"]))
     (problem,) = caught.value.problems
-    assert (problem.field, problem.mend) == ("required_permissions/1", "did you mean 'tool.filesystem.read'?")
+    assert (problem.field, problem.fix) == ("required_permissions/1", "did you mean 'tool.filesystem.read'?")
     with pytest.raises(DefinitionInvalid, match="name it under `permissions`"):
         admit(made(required_permissions=["shop.order"]))
 

@@ -249,7 +249,7 @@ def test_what_is_wrong_with_our_machine_is_not_told_to_clients(
     keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:
-        raise StateUnusable("/home/ada/state", "cannot be used: disk full", hint="mend /home/ada")
+        raise StateUnusable("/home/ada/state", "cannot be used: disk full", hint="fix /home/ada")
 
     monkeypatch.setattr(keep, "tools", broken)
     response = talk(keep, lambda client: client.get("/v1/tools"))

@@ -9,7 +9,7 @@ GENERIC = "check quotes, commas and brackets there"
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "mend"),
+    ("text", "reason", "fix"),
     [
         ('{"a": 1,}', "malformed JSON at line 1 column 8", "remove the trailing comma"),
         ('{"a": 1 ,\n\n}', "malformed JSON at line 1 column 9", "remove the trailing comma"),
@@ -27,9 +27,9 @@ GENERIC = "check quotes, commas and brackets there"
         ('{"a": 1, "a": 2}', "an object has the same key twice", "send each property once"),
     ],
 )
-def test_a_fault_has_a_place_and_a_way_to_mend_it(text: str, reason: str, mend: str) -> None:
+def test_a_fault_has_a_place_and_a_way_to_mend_it(text: str, reason: str, fix: str) -> None:
     found = why_not_json(text.encode())
-    assert (found.reason, found.mend, found.code) == (reason, mend, Code.NOT_JSON)
+    assert (found.reason, found.fix, found.code) == (reason, fix, Code.NOT_JSON)
 
 
 @pytest.mark.parametrize("depth", [201, 5_000, 300_000])

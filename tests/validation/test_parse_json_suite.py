@@ -20,7 +20,7 @@ def parses(raw: bytes) -> bool:
         parse_json(raw)
     except NotStrictJson as reason:
         assert reason.reason
-        assert reason.mend
+        assert reason.fix
         return False
     return True
 

@@ -92,8 +92,8 @@ def make_agent_tool(tool_class: type, services: Sequence[object] = ()) -> AgentT
         elif wanted is logging.Logger:
             arguments[parameter.name] = logging.getLogger(f"toolkeep.tools.{tool_class.__name__}")
         elif parameter.default is inspect.Parameter.empty:
-            mend = "annotate it with a type and hand such an object to open_keep(services=[…])"
-            problems.append(_problem(f"__init__.{parameter.name}", f"no service of type {wanted}", mend))
+            fix = "annotate it with a type and hand such an object to open_keep(services=[…])"
+            problems.append(_problem(f"__init__.{parameter.name}", f"no service of type {wanted}", fix))
     if problems:
         raise ContractBroken(tool_class.__name__, problems)
     return cast("AgentTool", tool_class(**arguments))
@@ -145,8 +145,8 @@ def contract_problems(tool_class: type) -> Iterator[Problem]:
     yield from _schema(tool_class, name)
 
 
-def _problem(field: str, message: str, mend: str) -> Problem:
-    return Problem(field=field, code=Code.CONTRACT_BROKEN, message=message, mend=mend)
+def _problem(field: str, message: str, fix: str) -> Problem:
+    return Problem(field=field, code=Code.CONTRACT_BROKEN, message=message, fix=fix)
 
 
 def _constant(tool_class: type, field: str) -> Iterator[Problem]:
@@ -177,15 +177,15 @@ def _name(tool_class: type, tool_name: object) -> Iterator[Problem]:
 def _server_flag(tool_class: type) -> Iterator[Problem]:
     flag = inspect.getattr_static(tool_class, "is_tool_fully_executed_on_server", None)
     if not isinstance(flag, bool):
-        mend = "add a class attribute: is_tool_fully_executed_on_server = True"
-        yield _problem("is_tool_fully_executed_on_server", "is not True or False", mend)
+        fix = "add a class attribute: is_tool_fully_executed_on_server = True"
+        yield _problem("is_tool_fully_executed_on_server", "is not True or False", fix)
 
 
 def _execute(tool_class: type) -> Iterator[Problem]:
     execute = inspect.getattr_static(tool_class, "execute", None)
     if not inspect.iscoroutinefunction(execute):
-        mend = "write async def execute(self, arguments_json, context)"
-        yield _problem("execute", "is missing or not async", mend)
+        fix = "write async def execute(self, arguments_json, context)"
+        yield _problem("execute", "is missing or not async", fix)
     elif _parameter_names(execute)[1:] != ["arguments_json", "context"]:
         yield _problem("execute", "takes other parameters", "take (self, arguments_json, context)")
 

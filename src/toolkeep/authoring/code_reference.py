@@ -28,10 +28,10 @@ _IN_A_FILE = "put it into a file: a module, or a script that Python runs"
 class NoCodeReference(Exception):
     """Why no other process can find the code, and what to do."""
 
-    def __init__(self, why: str, mend: str) -> None:
+    def __init__(self, why: str, fix: str) -> None:
         super().__init__(why)
         self.why = why
-        self.mend = mend
+        self.fix = fix
 
 
 def is_live(runner: object) -> bool:
@@ -68,7 +68,7 @@ def isolation_problems(
     except NoCodeReference as unreachable:
         message = f"{asked} means a process of its own, and none can run this: {unreachable.why}"
         field, code = "constraints/required_isolation", Code.DEFINITION_INVALID
-        return (Problem(field=field, code=code, message=message, mend=unreachable.mend),)
+        return (Problem(field=field, code=code, message=message, fix=unreachable.fix),)
     return ()
 
 
@@ -115,8 +115,8 @@ def _script(wanted: Any) -> str:
     # a worker would run the function of the script.
     is_typed = Path(written).name != Path(file).name
     if not file or is_typed or not Path(file).is_file():
-        mend = f"{_IN_A_FILE}; in a notebook, `%%writefile tools.py` and import it"
-        raise NoCodeReference("it is typed into an interpreter or a notebook", mend)
+        fix = f"{_IN_A_FILE}; in a notebook, `%%writefile tools.py` and import it"
+        raise NoCodeReference("it is typed into an interpreter or a notebook", fix)
     if spec is not None and "." in spec.name:
         return _on_disk(spec.name)
     return os.path.realpath(file)

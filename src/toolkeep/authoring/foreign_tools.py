@@ -235,6 +235,6 @@ def _plain(value: Any) -> Any:
 
 def _refuse(name: str, message: str) -> None:
     problem = Problem(
-        field="function", code=Code.DEFINITION_INVALID, message=message, mend="register a function of its own"
+        field="function", code=Code.DEFINITION_INVALID, message=message, fix="register a function of its own"
     )
     raise DefinitionInvalid(str(name), [problem])

@@ -60,9 +60,9 @@ class _Schema:
         rest = [signature.rest] if signature.rest and self._is_usable(signature.rest) else []
         self.parameters = self._parameters(visible, [one for one in rest if self._has_schema(one)], described)
 
-    def _note(self, parameter: str, message: str, mend: str) -> None:
+    def _note(self, parameter: str, message: str, fix: str) -> None:
         field = f"parameters/properties/{parameter}"
-        self.problems.append(Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend))
+        self.problems.append(Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix))
 
     def _is_usable(self, parameter: inspect.Parameter) -> bool:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -70,8 +70,8 @@ class _Schema:
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             self._note(parameter.name, "is positional-only", "let it be passed by name")
         elif parameter.annotation is inspect.Parameter.empty and parameter.name in ("self", "cls"):
-            mend = "make a tool of the method of an object: `keep.register(tool(shop.count))`"
-            self._note(parameter.name, "belongs to a method, which has no object here", mend)
+            fix = "make a tool of the method of an object: `keep.register(tool(shop.count))`"
+            self._note(parameter.name, "belongs to a method, which has no object here", fix)
         elif parameter.annotation is inspect.Parameter.empty:
             self._note(parameter.name, "has no annotation", "annotate it, for example `: str`")
         else:

@@ -122,8 +122,8 @@ def _add_maker(
         is_variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
         if parameter.default is inspect.Parameter.empty and not is_variadic:
             message = f"dependency {shown!r} takes {parameter.name!r}, which nothing gives"
-            mend = "annotate it as ToolContext or with Depends(…), or give it a default"
-            raise _invalid(name, message, mend)
+            fix = "annotate it as ToolContext or with Depends(…), or give it a default"
+            raise _invalid(name, message, fix)
     needs = {param: overrides.get(one, one) for param, one in signature.depends.items()}
     for one in needs.values():
         _add_maker(name, one, overrides, makers, (*above, make))
@@ -151,10 +151,10 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
         raise _invalid(name, message, "import the name where the function is defined") from error
 
 
-def _invalid(name: str, message: str, mend: str) -> "DefinitionInvalid":
+def _invalid(name: str, message: str, fix: str) -> "DefinitionInvalid":
     from toolkeep.errors import Code, DefinitionInvalid, Problem
 
-    problem = Problem(field="parameters", code=Code.DEFINITION_INVALID, message=message, mend=mend)
+    problem = Problem(field="parameters", code=Code.DEFINITION_INVALID, message=message, fix=fix)
     return DefinitionInvalid(name, [problem])
 
 

@@ -19,11 +19,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     field: str
     message: str
-    mend: str
+    fix: str
 
     def to_dict(self) -> dict[str, str]:
         """The finding as JSON data."""
-        return {"rule": self.rule, "field": self.field, "message": self.message, "mend": self.mend}
+        return {"rule": self.rule, "field": self.field, "message": self.message, "fix": self.fix}
 
 
 def lint_definition(definition: ToolDefinition) -> list[Finding]:
@@ -33,8 +33,8 @@ def lint_definition(definition: ToolDefinition) -> list[Finding]:
     return findings
 
 
-def _finding(rule: str, field: str, message: str, mend: str) -> Finding:
-    return Finding(rule=rule, field=field, message=message, mend=mend)
+def _finding(rule: str, field: str, message: str, fix: str) -> Finding:
+    return Finding(rule=rule, field=field, message=message, fix=fix)
 
 
 def _tool(definition: ToolDefinition) -> Iterator[Finding]:

@@ -129,13 +129,13 @@ def _for_provider(
         losses = exported_alone(definition, provider).losses
     except DefinitionInvalid as error:
         return error.problems, []
-    mend = "toolkeep still checks it"
+    fix = "toolkeep still checks it"
     return (), [
         {
             "rule": provider,
             "field": f"parameters{loss.pointer}",
             "message": f"{loss.keyword}: {loss.became}: {loss.note}",
-            "mend": mend,
+            "fix": fix,
         }
         for loss in losses
         if loss.became != "kept"
@@ -153,8 +153,8 @@ def _print(report: dict[str, Any]) -> None:
         return
     say(f"{report['tool']}: {counted(count, 'finding')}")
     for problem in report["problems"]:
-        text = f" {problem['field']}: {problem['message']}; {problem['mend']}"
+        text = f" {problem['field']}: {problem['message']}; {problem['fix']}"
         say(text, label=f"  [{problem['code']}]", color="red")
     for finding in report["findings"]:
-        text = f" {finding['field']}: {finding['message']}; {finding['mend']}"
+        text = f" {finding['field']}: {finding['message']}; {finding['fix']}"
         say(text, label=f"  [{finding['rule']}]", color="yellow")

@@ -62,7 +62,7 @@ _SPAWN: Final = (
 
 def operator_text(refusal: Refusal) -> str:
     """The refusal without advice that only a model can follow."""
-    if refusal.code not in _FOR_MODEL or _is_mendable(refusal):
+    if refusal.code not in _FOR_MODEL or _is_fixable(refusal):
         return refusal.text
     lines = [
         f"- {error.path}: {error.message}." if error.path else f"- {error.message}."
@@ -71,7 +71,7 @@ def operator_text(refusal: Refusal) -> str:
     return "\n".join([refusal.text.split("\n", 1)[0], *lines])
 
 
-def _is_mendable(refusal: Refusal) -> bool:
+def _is_fixable(refusal: Refusal) -> bool:
     from toolkeep.policy.authorize import NAME_ANOTHER
 
     return any(error.suggestion == NAME_ANOTHER for error in refusal.errors)
@@ -88,7 +88,7 @@ def next_step(
         # A script reports it as if a file mode were wrong. It was denied `execve`.
         is_told = refusal.diagnosis is not None and refusal.diagnosis.denied is not None
         return _SPAWN if not is_told and any(sign in refusal.text for sign in _NOT_STARTED) else ""
-    if refusal.code is Code.NOT_PERMITTED and (refusal.decision is None or _is_mendable(refusal)):
+    if refusal.code is Code.NOT_PERMITTED and (refusal.decision is None or _is_fixable(refusal)):
         return ""  # Not policy: a file that does not exist, or a host that the tool's own definition lacks.
     named = [shlex.quote(file) for file in tools]
     if refusal.code is Code.TOOL_QUARANTINED and named:

@@ -96,22 +96,22 @@ def read_texts(paths: Sequence[PolicyPath]) -> PolicyTexts:
     return PolicyTexts(tuple(sources), tuple(examples), tuple(problems))
 
 
-def problem_of(text: str, mend: str = "mend the file") -> PolicyProblem:
+def problem_of(text: str, fix: str = "fix the file") -> PolicyProblem:
     """Parse a problem whose text may start with a position."""
     if placed := _PLACED.fullmatch(text):
         line, column = int(placed["line"]), int(placed["column"])
         return PolicyProblem(
-            source=placed["source"], line=line, column=column, message=placed["message"], mend=mend
+            source=placed["source"], line=line, column=column, message=placed["message"], fix=fix
         )
     source, _, message = text.partition(": ")
-    return PolicyProblem(source=source, message=message, mend=mend)
+    return PolicyProblem(source=source, message=message, fix=fix)
 
 
 def _source(path: PolicyPath) -> PolicySource:
     file = path.folder / path.name
     raw = _read(file)
     if raw is None:
-        missing = PolicyProblem(source=str(file), message="does not exist", mend="write it, or name another")
+        missing = PolicyProblem(source=str(file), message="does not exist", fix="write it, or name another")
         raise PoliciesRefused([missing])
     try:
         return PolicySource(name=str(file), text=raw.decode())
@@ -199,7 +199,7 @@ def _notes(policies: tuple[Policy, ...], world: ProjectContext) -> Iterator[Poli
         yield PolicyProblem(
             source=policies[0].source,
             message="no policy permits any call",
-            mend='write one, such as permit (principal, action == Action::"call", resource);',
+            fix='write one, such as permit (principal, action == Action::"call", resource);',
         )
 
 

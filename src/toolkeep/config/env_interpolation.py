@@ -67,8 +67,8 @@ class Substitution:
         if match["literal"]:
             return "${"
         if match["stray"]:
-            mend = "write ${NAME} or ${NAME:-default}, or $${ for the text itself"
-            self._note(pointer, f"'${{' does not start a variable; {mend}")
+            fix = "write ${NAME} or ${NAME:-default}, or $${ for the text itself"
+            self._note(pointer, f"'${{' does not start a variable; {fix}")
             return match[0]
         name, default = match["name"], match["default"]
         self.variables.append((name, pointer))

@@ -230,9 +230,9 @@ class _File:
         """The data; raises `ConfigurationInvalid` with every problem."""
         data = {} if substitution.resolved is None else _without_blanks(substitution.resolved)
         if not isinstance(data, dict):
-            mend = "write `tool_registry:` and so on"
+            fix = "write `tool_registry:` and so on"
             place = self._document.place("")
-            fault = f"{place}: the file must be an object, got {type_name(data)}; {mend}"
+            fault = f"{place}: the file must be an object, got {type_name(data)}; {fix}"
             raise ConfigurationInvalid([fault])
         faults = [*substitution.faults, *self._schema_faults(data, substitution.unresolved)]
         if not faults:
@@ -246,7 +246,7 @@ class _File:
             if violation.path in unresolved:
                 continue
             place = self._document.key_place(_pointer_in(data, violation.path))
-            yield f"{place}: {violation.message}{_mend(violation)}"
+            yield f"{place}: {violation.message}{_fix(violation)}"
 
     def _rule_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
         for key in ("strict_mode", "cache_compiled_schemas"):
@@ -287,8 +287,8 @@ class _File:
                 pointer = f"/agents/{escaped(agent)}/permissions/{index}"
                 if held not in known and pointer not in unresolved:
                     place, meant = self._document.place(pointer), nearest_name(held, sorted(known))
-                    mend = f"did you mean '{meant}'?" if meant else "name it under `permissions` first"
-                    yield f"{place}: there is no permission '{echo_name(held)}'; {mend}"
+                    fix = f"did you mean '{meant}'?" if meant else "name it under `permissions` first"
+                    yield f"{place}: there is no permission '{echo_name(held)}'; {fix}"
 
     def _merged(self, data: dict[str, Any], hashes: Mapping[str, str]) -> Settings:
         before = self._before
@@ -506,7 +506,7 @@ _SECTIONS = frozenset(
 )  # fmt: skip
 
 
-def _mend(violation: Violation) -> str:
+def _fix(violation: Violation) -> str:
     """What to write instead, if the message does not say it already."""
     if violation.code is Code.WRONG_TYPE:
         return ""

@@ -119,5 +119,5 @@ def _unknown(definition: ToolDefinition, pointer: str) -> Problem:
         field="parameters",
         code=Code.DEFINITION_INVALID,
         message=f"{pointer[:64]!r} in `flow` names no parameter of the tool",
-        mend=f"its parameters are {names[:200]}",
+        fix=f"its parameters are {names[:200]}",
     )

@@ -103,6 +103,6 @@ class ToolDefinitionBuilder:
         return definition_by_author(fields, problems)
 
 
-def _problem(parameter: str, message: str, mend: str) -> Problem:
+def _problem(parameter: str, message: str, fix: str) -> Problem:
     field = f"parameters/properties/{parameter}"
-    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)

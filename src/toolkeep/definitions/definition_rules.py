@@ -60,13 +60,13 @@ def written_by_hand(definition: ToolDefinition) -> ToolDefinition:
     get around them.
     """
     if definition.source != BY_HAND:
-        mend = "remove it, or import the tool with ToolDefinition.from_elsewhere"
-        refuse_problems(definition.name, [_problem("source", "is set by the importer of a tool", mend)])
+        fix = "remove it, or import the tool with ToolDefinition.from_elsewhere"
+        refuse_problems(definition.name, [_problem("source", "is set by the importer of a tool", fix)])
     return definition
 
 
-def _problem(field: str, message: str, mend: str) -> Problem:
-    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
+def _problem(field: str, message: str, fix: str) -> Problem:
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)
 
 
 def _problems(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
@@ -88,8 +88,8 @@ def _names(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
         field = f"aliases/{index - 1}" if index else "name"
         if by_hand:
             if wrong := wrong_with_author_name(name):
-                mend = f"use snake_case such as 'read_file', at most {NAME_CHARS} characters"
-                yield _problem(field, f"{name[:NAME_CHARS]!r} {wrong}", mend), False
+                fix = f"use snake_case such as 'read_file', at most {NAME_CHARS} characters"
+                yield _problem(field, f"{name[:NAME_CHARS]!r} {wrong}", fix), False
         elif not is_imported_name(name, is_mcp=definition.source.kind == "mcp"):
             yield (
                 _problem(field, f"{name[:NAME_CHARS]!r} is not portable", "map it with portable_name"),

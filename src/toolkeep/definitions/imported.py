@@ -50,7 +50,7 @@ class Imported(msgspec.Struct, frozen=True):
                 field=removal.place,
                 code=Code.DEFINITION_INVALID,
                 message=f"{'holds' if removal.is_left else 'held'} {removal.count} {removal.kind.value}",
-                mend="the source should send text that a reader can see",
+                fix="the source should send text that a reader can see",
             )
             for removal in self.removed
         )
@@ -66,7 +66,7 @@ def import_definition(data: Mapping[str, Any], *, kind: SourceKind, origin: str,
     original = data.get("name") if hasattr(data, "get") else None
     if not isinstance(original, str) or not original:
         problem = Problem(
-            field="name", code=Code.DEFINITION_INVALID, message="is not text", mend="the source must name it"
+            field="name", code=Code.DEFINITION_INVALID, message="is not text", fix="the source must name it"
         )
         refuse_problems(str(original), [problem])
     name = name or portable_name(str(original))
@@ -97,7 +97,7 @@ def _schema(
         return freeze_object(cleaned, keys[0]), removed
     except NotJson as error:
         problem = Problem(
-            field=error.path, code=Code.DEFINITION_INVALID, message=error.reason, mend="use JSON data only"
+            field=error.path, code=Code.DEFINITION_INVALID, message=error.reason, fix="use JSON data only"
         )
         refuse_problems(name, [problem])
         raise

@@ -89,8 +89,8 @@ class _Reader:
             if name not in keys:
                 known = [*keys, *(short for short, field in OTHER_SPELLINGS.items() if field in keys)]
                 meant = _PLACES.get(key) or nearest_or_none(str(key), known)
-                mend = f"did you mean '{meant}'?" if meant else "use metadata for fields of your own"
-                self.note(repr(str(key)[:64])[1:-1], "is unknown; fields are " + ", ".join(known), mend)
+                fix = f"did you mean '{meant}'?" if meant else "use metadata for fields of your own"
+                self.note(repr(str(key)[:64])[1:-1], "is unknown; fields are " + ", ".join(known), fix)
             # Two spellings of one field: whichever won, a reviewer could have read the other.
             elif name in self.data:
                 self.note(name, "is given twice, under two spellings", "keep one of the two")
@@ -105,9 +105,9 @@ class _Reader:
             reader._take(self.data[field], keys)
         return reader
 
-    def note(self, field: str, message: str, mend: str) -> None:
+    def note(self, field: str, message: str, fix: str) -> None:
         place = (self._prefix + field).rstrip("/")
-        self.problems.append(Problem(field=place, code=Code.DEFINITION_INVALID, message=message, mend=mend))
+        self.problems.append(Problem(field=place, code=Code.DEFINITION_INVALID, message=message, fix=fix))
 
     def read(self, field: str, read: Callable[[Any], T], default: T) -> T:
         """Parse one field; null and absent mean the default."""

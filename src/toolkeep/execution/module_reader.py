@@ -39,7 +39,7 @@ _TOOLS: Final = 1_000
 _NAME_CHARS: Final = 200
 """Characters of a name in the module, which the worker chooses and messages repeat."""
 _PROBLEMS: Final = 50
-"""Problems of one tool that are shown; an author mends a few at a time."""
+"""Problems of one tool that are shown; an author fixes a few at a time."""
 _TEXT_CHARS: Final = 500
 """Characters of each text of a problem: some lines of a terminal."""
 
@@ -183,7 +183,7 @@ def _is_name(name: str) -> bool:
 
 def _problem(said: Any) -> Problem:
     told = said if isinstance(said, dict) else {}
-    field, message, mend = (
-        excerpt(str(told.get(key, "")), _TEXT_CHARS) for key in ("field", "message", "mend")
+    field, message, fix = (
+        excerpt(str(told.get(key, "")), _TEXT_CHARS) for key in ("field", "message", "fix")
     )
-    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)

@@ -321,8 +321,8 @@ class _Reader:
         if self._open and self._open[-1].expects_key:
             raise self._refuse(event, f"the alias *{name} cannot be a key; write the key out")
         if anchor not in self._anchors:
-            mend = "put text that starts with * in quotes, or write the value out"
-            raise self._refuse(event, f"nothing before this has the anchor &{name}; {mend}")
+            fix = "put text that starts with * in quotes, or write the value out"
+            raise self._refuse(event, f"nothing before this has the anchor &{name}; {fix}")
         anchored = self._anchors[anchor]
         if anchored is None:
             raise self._refuse(event, f"the alias *{name} is inside its own value; write the value out")
@@ -354,8 +354,8 @@ class _Reader:
         if event.tag not in (None, _CORE + tag):
             raise self._refuse_tag(event)
         if self._open and self._open[-1].expects_key:
-            mend = "write the key as text, in quotes where it starts with a bracket"
-            raise self._refuse(event, f"a list or an object cannot be a key; {mend}")
+            fix = "write the key as text, in quotes where it starts with a bracket"
+            raise self._refuse(event, f"a list or an object cannot be a key; {fix}")
         self._name_anchor(event, None)
         opened = _Open(data, node, event.anchor, values=self._values, chars=self._chars)
         self._count(event, 1, 0)
@@ -449,8 +449,8 @@ class _Reader:
     def _refuse_tag(self, event: Any) -> FileUnreadable:
         tag = event.tag
         shown = echo_name("!!" + tag.removeprefix(_CORE) if tag.startswith(_CORE) else tag)
-        mend = "remove it, or put text that starts with ! in quotes"
-        return self._refuse(event, f"the tag {shown} is unknown or does not match the value after it; {mend}")
+        fix = "remove it, or put text that starts with ! in quotes"
+        return self._refuse(event, f"the tag {shown} is unknown or does not match the value after it; {fix}")
 
     def _refuse(self, event: "yaml.Event", reason: str) -> FileUnreadable:
         line, column = _line_and_column(event.start_mark)
@@ -475,15 +475,15 @@ _SPACES: Final = "indent with spaces, not with tabs"
 
 _HINTS: Final = (
     ("a tab character", _SPACES),
-    ("mapping values are not allowed", "put text that holds a colon in quotes, or mend the indentation"),
+    ("mapping values are not allowed", "put text that holds a colon in quotes, or fix the indentation"),
     ("expected ',' or ']'", "close the [ of {start}, or put a comma before this"),
     ("expected ',' or '}'", "close the {{ of {start}, or put a comma before this"),
     ("unexpected end of stream", "close the quote of {start}"),
     ("unexpected document", "close the quote of {start}"),
-    ("expected key", "mend the indentation, or the quotes before this"),
-    ("expected <block end>", "mend the indentation, or the quotes before this"),
+    ("expected key", "fix the indentation, or the quotes before this"),
+    ("expected <block end>", "fix the indentation, or the quotes before this"),
     ("expected '-' indicator", "start each item of the list of {start} with - in the same column"),
-    ("expected ':'", "write a colon and a space after the key of {start}, or mend the indentation"),
+    ("expected ':'", "write a colon and a space after the key of {start}, or fix the indentation"),
     ("alphabetic or numeric character", "put text that starts with * or & in quotes"),
     ("node content", "write a value here, or put text that starts with a bracket or comma in quotes"),
     ("entries are not allowed", "start the list on a line of its own, or put the text in quotes"),

@@ -181,7 +181,7 @@ def _parsed(arguments: Arguments, limits: Limits) -> dict[str, Any] | Unreadable
         else:
             value = Snapshot(arguments, depth=depth, values=most, containers=BRACKETS).value
     except NotStrictJson as error:
-        return Unreadable(error.code, error.reason, error.mend)
+        return Unreadable(error.code, error.reason, error.fix)
     if type(value) is not dict:
         return Unreadable(Code.WRONG_TYPE, "the arguments are not an object", "send an object")
     return value

@@ -211,9 +211,9 @@ def _with_arguments(
 
         read = read_policies(policies).policies
         message = "permits something, and the configuration has policies, which the program may only narrow"
-        mend = "write it as forbid, or put it into the configuration"
+        fix = "write it as forbid, or put it into the configuration"
         if configured.sources or configured.held_back:
-            permits = [policy.problem(message, mend) for policy in read if policy.effect == "permit"]
+            permits = [policy.problem(message, fix) for policy in read if policy.effect == "permit"]
             if permits:
                 raise PoliciesRefused(permits)
     return msgspec.structs.replace(

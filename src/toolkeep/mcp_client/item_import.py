@@ -91,9 +91,9 @@ def _offers(
         except (_Unusable, DefinitionError, ValueError) as error:
             yield refused_offer(name, in_words(error), f"leave it out, with `{kind.value}s`")
     if len(entries) > ITEMS:
-        mend = f"narrow the patterns of `{kind.value}s`"
+        fix = f"narrow the patterns of `{kind.value}s`"
         yield refused_offer(
-            f"{prefix}{wishes.name}", f"{len(entries)} match, at most {ITEMS} are passed on", mend
+            f"{prefix}{wishes.name}", f"{len(entries)} match, at most {ITEMS} are passed on", fix
         )
 
 

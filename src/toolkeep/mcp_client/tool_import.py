@@ -124,14 +124,14 @@ def _answers(schema: Any) -> tuple[Any, tuple[Problem, ...]]:
         field="output_schema",
         code=Code.DEFINITION_INVALID,
         message=f"results are not checked: it {reason}",
-        mend="report it to the author of the server",
+        fix="report it to the author of the server",
     )
     return None, (problem,)
 
 
-def refused_offer(name: str, reason: str, mend: str = "leave it out, with `tools`") -> Offer:
+def refused_offer(name: str, reason: str, fix: str = "leave it out, with `tools`") -> Offer:
     """An offer that cannot be imported, and why."""
-    problem = Problem(field="definition", code=Code.DEFINITION_INVALID, message=reason, mend=mend)
+    problem = Problem(field="definition", code=Code.DEFINITION_INVALID, message=reason, fix=fix)
     return Offer(tool=DefinitionInvalid(echo_name(name), [problem]), name=echo_name(name))
 
 

@@ -366,7 +366,7 @@ class Authorizer:
         # Only now: "does not exist" is told only to an agent that may read there. Earlier it would reveal
         # which files exist outside its grant.
         if one.objection:
-            raise TouchRefused(one.pointer, one.objection, can_be_mended=True)
+            raise TouchRefused(one.pointer, one.objection, can_be_fixed=True)
 
     def _whole_grants(
         self, plan: TouchPlan, effective_grant: EffectiveGrant, touched: list[Touched]
@@ -547,8 +547,8 @@ def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies, adv
     else:
         message = f"No policy permits agent '{request.agent}' to make this call to '{request.tool}'"
     is_lacking = verdict.policies[:1] == (PERMISSIONS_POLICY,) and not verdict.errors
-    mend = (advice if is_lacking else "") or _ask(request)
-    return refuse(request, Code.NOT_PERMITTED, message, mend)
+    fix = (advice if is_lacking else "") or _ask(request)
+    return refuse(request, Code.NOT_PERMITTED, message, fix)
 
 
 def _ask(request: ToolCall) -> str:
@@ -585,10 +585,10 @@ def _touch_refusal(
     request: ToolCall, tool: RegisteredTool, refused: TouchRefused, advice: str = ""
 ) -> Refusal:
     reason = refused.reason[0].upper() + refused.reason[1:]
-    mend = NAME_ANOTHER if refused.can_be_mended else advice or _ask(request)
+    fix = NAME_ANOTHER if refused.can_be_fixed else advice or _ask(request)
     if tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
-        reason, mend = "An argument names something that may not be touched", _ask(request)
-    return refuse(request, Code.NOT_PERMITTED, reason, mend, path=refused.pointer)
+        reason, fix = "An argument names something that may not be touched", _ask(request)
+    return refuse(request, Code.NOT_PERMITTED, reason, fix, path=refused.pointer)
 
 
 def _changed(call: PermittedCall, pointer: str, reason: str) -> Refusal:

@@ -56,7 +56,7 @@ def read_policies(sources: Iterable[PolicySource]) -> Policies:
                 held[found.id] = found
     if len(held) > POLICIES:
         message = f"there are {len(held)} policies, more than {POLICIES}"
-        problems.append(PolicyProblem(source="", message=message, mend="write fewer that say more"))
+        problems.append(PolicyProblem(source="", message=message, fix="write fewer that say more"))
     if problems:
         raise PoliciesRefused(problems)
     return Policies(tuple(held[name] for name in sorted(held)))
@@ -107,9 +107,9 @@ def _chunk(text: str, lines: _Lines, begin: int, end: int, depth: int) -> _Chunk
 
 
 class _Refused(Exception):
-    def __init__(self, message: str, mend: str) -> None:
+    def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
-        self.message, self.mend = message, mend
+        self.message, self.fix = message, fix
 
 
 def _read_source(source: PolicySource) -> Iterator[Policy | PolicyProblem]:
@@ -124,7 +124,7 @@ def _read_source(source: PolicySource) -> Iterator[Policy | PolicyProblem]:
                 line=chunk.line,
                 column=chunk.column,
                 message=refused.message,
-                mend=refused.mend,
+                fix=refused.fix,
             )
 
 
@@ -169,9 +169,7 @@ def _parse(chunk: _Chunk) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise _Refused("has too many operators in a row", "use a set and contains") from error
     except ValueError as error:
-        raise _Refused(
-            f"is not Cedar: {error}", "mend the text; each policy ends with a semicolon"
-        ) from error
+        raise _Refused(f"is not Cedar: {error}", "fix the text; each policy ends with a semicolon") from error
     if sets["templates"]:
         raise _Refused("is a template", "write it without ?principal and ?resource")
     trees: list[dict[str, Any]] = list(sets["staticPolicies"].values())

@@ -143,8 +143,8 @@ def _validate(policies: list[Policy], world: _KnownEntities) -> Iterator[PolicyP
             groups.setdefault(key, _Group(shape, tool, [])).policies.append(policy)
     if sum(len(group.policies) for group in groups.values()) > CHECKS:
         message = f"checking them for every tool takes more than {CHECKS} steps"
-        mend = "name tools or categories in the heads of policies that read arguments"
-        yield PolicyProblem(source="", message=message, mend=mend)
+        fix = "name tools or categories in the heads of policies that read arguments"
+        yield PolicyProblem(source="", message=message, fix=fix)
         return
     possible: set[str] = set()
     told: set[tuple[str, str]] = set()
@@ -153,13 +153,13 @@ def _validate(policies: list[Policy], world: _KnownEntities) -> Iterator[PolicyP
             if (policy.id, error) not in told:
                 told.add((policy.id, error))
                 whose = f" for tool '{group.tool}'" if group.tool else ""
-                yield policy.problem(f"is wrong{whose}: {error}", _mend(error))
+                yield policy.problem(f"is wrong{whose}: {error}", _fix(error))
     wrong = {name for name, _ in told}
     checked = {policy.id: policy for group in groups.values() for policy in group.policies}
     for policy in checked.values():
         if policy.id not in possible and policy.id not in wrong:
-            mend = "compare its conditions with its head and with the types of what it reads"
-            yield policy.problem("can never hold, whatever is called", mend)
+            fix = "compare its conditions with its head and with the types of what it reads"
+            yield policy.problem("can never hold, whatever is called", fix)
 
 
 def _argument_kinds(policy: Policy, world: _KnownEntities) -> Iterable[tuple[str, Shape]]:
@@ -214,6 +214,6 @@ _MENDS: Final = (
 )
 
 
-def _mend(error: str) -> str:
+def _fix(error: str) -> str:
     """A hint for a validator error, guessed from its text, which is shown beside it."""
-    return next((mend for words, mend in _MENDS if words in error), "make the types agree")
+    return next((fix for words, fix in _MENDS if words in error), "make the types agree")

@@ -380,7 +380,7 @@ def _of_policies(policies: Iterable[PolicyResult], holder: Holder, checked: Chec
     for say in says:
         finding = say.finding
         if finding.error:
-            yield f"mend policy '{finding.policy}' ({say.place}): {finding.error}"
+            yield f"fix policy '{finding.policy}' ({say.place}): {finding.error}"
         elif finding.effect == "forbid" and finding.is_satisfied:
             yield _of_forbid(say, holder, checked)
     permits = [say for say in says if say.finding.effect == "permit"]

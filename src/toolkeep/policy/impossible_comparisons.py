@@ -40,9 +40,9 @@ def comparison_notes(policy: Policy, tools: Iterable[RegisteredTool]) -> Iterato
     about = list(tools)
     for comparison in dict.fromkeys(_comparisons(policy.tree["conditions"])):
         if (problem := _problem(comparison, about)) is not None:
-            what, mend = problem
+            what, fix = problem
             shown = f"compares {comparison.place} with '{echo_name(comparison.text)}'"
-            yield policy.problem(f"{shown}, {what}", mend)
+            yield policy.problem(f"{shown}, {what}", fix)
 
 
 def _problem(comparison: _Comparison, tools: list[RegisteredTool]) -> tuple[str, str] | None:

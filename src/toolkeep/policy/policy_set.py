@@ -37,12 +37,12 @@ class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True):
     column: int = 0
     """One-based position of the policy; zero if no policy is at fault."""
     message: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
         named = f" policy '{self.policy}'" if self.policy else ""
-        return f"{place}:{named} {self.message}; {self.mend}"
+        return f"{place}:{named} {self.message}; {self.fix}"
 
 
 class PoliciesRefused(ToolkeepError):
@@ -122,10 +122,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its scope matches an action."""
         return self.action.admits(Uid("Action", action), ())
 
-    def problem(self, message: str, mend: str) -> PolicyProblem:
+    def problem(self, message: str, fix: str) -> PolicyProblem:
         """A problem at the position of this policy."""
         return PolicyProblem(
-            source=self.source, policy=self.id, line=self.line, column=self.column, message=message, mend=mend
+            source=self.source, policy=self.id, line=self.line, column=self.column, message=message, fix=fix
         )
 
 

@@ -50,14 +50,14 @@ class TouchRefused(Exception):
         reason: str,
         *,
         is_changed: bool = False,
-        can_be_mended: bool = False,
+        can_be_fixed: bool = False,
         lacks: str = "",
     ) -> None:
         super().__init__(reason)
         self.pointer = pointer
         self.reason = reason
         self.is_changed = is_changed
-        self.can_be_mended = can_be_mended
+        self.can_be_fixed = can_be_fixed
         """Whether the caller could fix the call by another argument, such as a file that exists."""
         self.lacks = lacks
         """The capability that the agent would have to hold."""
@@ -315,7 +315,7 @@ def _texts(mark: Touches, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[s
             continue
         # An empty argv would name no program, and no program would be checked.
         if mark.form is TouchForm.ARGV and not value:
-            raise TouchRefused(pointer, "a command without a program", can_be_mended=True)
+            raise TouchRefused(pointer, "a command without a program", can_be_fixed=True)
         named = value[:1] if mark.form is TouchForm.ARGV else value
         # Each item is resolved and checked: one allowed path must not cover the rest of the list.
         for index, item in enumerate(named):
@@ -340,7 +340,7 @@ def _check_number(found: list[Touched], pointer: str) -> None:
     """Bound the descriptors that one call can make the host open."""
     if len(found) >= TOUCHED:
         reason = f"the call names more than {TOUCHED} files, hosts or programs"
-        raise TouchRefused(pointer, reason, can_be_mended=True)
+        raise TouchRefused(pointer, reason, can_be_fixed=True)
 
 
 def _touch(mark: Touches, pointer: str, text: str, base: str, search: str) -> Touched:
@@ -349,7 +349,7 @@ def _touch(mark: Touches, pointer: str, text: str, base: str, search: str) -> To
             return _touch_path(mark.kind, pointer, text, base)
         thing = _thing(mark, text, base, search)
     except (PathRefused, HostRefused) as refused:
-        raise TouchRefused(pointer, refused.reason, can_be_mended=True) from refused
+        raise TouchRefused(pointer, refused.reason, can_be_fixed=True) from refused
     touched = Touched(mark.kind, pointer, thing, text)
     touched.is_program = mark.form is TouchForm.ARGV
     return touched

@@ -187,7 +187,7 @@ def _note_extras(definition: ToolDefinition, vendor: Vendor, losses: Losses) -> 
 def _omitted(name: str, profile: Profile, error: NotExpressible) -> Omitted:
     field = f"parameters{error.pointer}"
     message = f"{profile.name} cannot express it: {error.reason}"
-    problem = Problem(field=field, code=Code.NOT_EXPRESSIBLE, message=message, mend=error.mend)
+    problem = Problem(field=field, code=Code.NOT_EXPRESSIBLE, message=message, fix=error.fix)
     return Omitted(tool=name, problem=problem)
 
 

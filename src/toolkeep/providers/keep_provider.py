@@ -157,7 +157,7 @@ class KeepProvider:
         try:
             return _decoded(codec, call.arguments)
         except Undecodable as error:
-            return Unreadable(Code.NOT_JSON, f"the arguments cannot be read: {error.reason}", error.mend)
+            return Unreadable(Code.NOT_JSON, f"the arguments cannot be read: {error.reason}", error.fix)
 
     def _codec(self, name: str, agent: str) -> StrictCodec | None:
         """The strict codec of a tool; None if it has none and was sent as it is."""

@@ -56,7 +56,7 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
     try:
         made = resolve_references(schema)
     except BadReference as error:
-        raise NotExpressible(error.reason, error.mend, pointer=error.path) from error
+        raise NotExpressible(error.reason, error.fix, pointer=error.path) from error
     if "definitions" not in made:
         return made
     return _renamed(made)

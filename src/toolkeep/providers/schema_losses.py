@@ -54,9 +54,9 @@ class Losses:
 class NotExpressible(ValueError):
     """A provider cannot express this tool, or not in this mode."""
 
-    def __init__(self, reason: str, mend: str, *, pointer: str = "") -> None:
+    def __init__(self, reason: str, fix: str, *, pointer: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.mend, self.pointer = reason, mend, pointer
+        self.reason, self.fix, self.pointer = reason, fix, pointer
 
 
 def brief(value: Any, most: int = 200) -> str | None:

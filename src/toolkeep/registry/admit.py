@@ -129,7 +129,7 @@ def _unknown_permissions(definition: ToolDefinition, added: Iterable[str]) -> It
                 field=f"required_permissions/{index}",
                 code=Code.DEFINITION_INVALID,
                 message=f"there is no permission '{echo_name(name)}'",
-                mend=f"did you mean '{meant}'?"
+                fix=f"did you mean '{meant}'?"
                 if meant
                 else "name it under `permissions` of the configuration",
             )

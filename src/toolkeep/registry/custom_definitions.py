@@ -406,8 +406,8 @@ def _changed_fields(before: StoredDefinition, after: StoredDefinition) -> tuple[
     return tuple(f for f in fields if canonical_bytes(old.get(f)) != canonical_bytes(new.get(f)))
 
 
-def _problem(field: str, message: str, mend: str) -> Problem:
-    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
+def _problem(field: str, message: str, fix: str) -> Problem:
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)
 
 
 def _refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> None:

@@ -178,8 +178,8 @@ def _wrong_with_endpoint(target: Any) -> str | None:
     return None
 
 
-def _problem(field: str, message: str, mend: str) -> Problem:
-    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
+def _problem(field: str, message: str, fix: str) -> Problem:
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)
 
 
 _NOTHING_RUNS_IT = _problem(

@@ -88,14 +88,14 @@ def _json_fault(raw: bytes) -> tuple[str, str]:
         json.loads(text, parse_int=len)  # digits are counted below
     except json.JSONDecodeError as error:
         position = fault_position(text, error)
-        return text[:position], f"is not JSON; {_mend(text, position)}"
+        return text[:position], f"is not JSON; {_fix(text, position)}"
     except RecursionError:
         pass
     position, reason = next(_strictness_faults(text), (0, "is not strict JSON; write simpler values"))
     return text[:position], reason
 
 
-def _mend(text: str, position: int) -> str:
+def _fix(text: str, position: int) -> str:
     """How to fix a text where it stops being JSON."""
     here = text[position : position + 1]
     if not text.strip():

@@ -32,7 +32,7 @@ class HttpSource:
         try:
             Endpoint.read(target)
         except ValueError as error:
-            mend = "see docs/network.md for what a URL, a method and headers may hold"
-            problem = Problem(field="run/http", code=Code.DEFINITION_INVALID, message=str(error), mend=mend)
+            fix = "see docs/network.md for what a URL, a method and headers may hold"
+            problem = Problem(field="run/http", code=Code.DEFINITION_INVALID, message=str(error), fix=fix)
             raise DefinitionInvalid(name_of(definition), [problem]) from None
         return Offer(tool=definition, runner=Run(kind="http", target=target))

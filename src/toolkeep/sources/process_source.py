@@ -42,9 +42,7 @@ class ProcessSource:
         try:
             ProcessSpec.read(target)
         except ValueError as error:
-            mend = "see docs/processes.md for what argv, environment, code, idle_s and between_calls may hold"
-            problem = Problem(
-                field="run/process", code=Code.DEFINITION_INVALID, message=str(error), mend=mend
-            )
+            fix = "see docs/processes.md for what argv, environment, code, idle_s and between_calls may hold"
+            problem = Problem(field="run/process", code=Code.DEFINITION_INVALID, message=str(error), fix=fix)
             raise DefinitionInvalid(name_of(definition), [problem]) from None
         return Offer(tool=definition, runner=Run(kind="process", target=target))

@@ -17,7 +17,7 @@ from toolkeep.stores.definitions import BrokenDefinition, Contents, StoredDefini
 def offer_of(held: StoredDefinition | BrokenDefinition) -> Offer:
     """The offer of one stored version, with the reason if it cannot be used."""
     if isinstance(held, BrokenDefinition):
-        hint = "mend the row, or delete it, in the database itself"
+        hint = "fix the row, or delete it, in the database itself"
         return Offer(tool=StoreConflict(held.name, held.reason, hint=hint), name=held.name)
     problems: list[Problem] = []
     run = read_run(held.run, problems)
@@ -84,10 +84,10 @@ class EarlierProvider:
         newest = self._newest.newest[held.name]
         if isinstance(newest, StoredDefinition) and self._holds(newest):
             return offer_of(held)
-        hint = "mend or delete the newest version"
+        hint = "fix or delete the newest version"
         reason = "is left out: its newest version cannot be used here"
         return Offer(tool=StoreConflict(held.name, reason, hint=hint), name=held.name)
 
 
-def _problem(field: str, message: str, mend: str) -> Problem:
-    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
+def _problem(field: str, message: str, fix: str) -> Problem:
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)

@@ -26,7 +26,7 @@ class Why(NamedTuple):
     """Why a value is at fault, and how to fix it."""
 
     message: str
-    mend: str
+    fix: str
 
 
 DISAGREES = Why("does not satisfy its own schema", "make the two agree")
@@ -98,5 +98,5 @@ def _problem(path: str, what: str, why: Why) -> Problem:
         field=f"parameters{path}",
         code=Code.SCHEMA_REFUSED,
         message=f"{what} {why.message}",
-        mend=why.mend,
+        fix=why.fix,
     )

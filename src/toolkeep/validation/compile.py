@@ -294,13 +294,13 @@ def _compile(
                 noted = inspection.problems if by_hand else inspection.warnings
                 noted.extend(compiled.prepare_defaults())
         except TooCostly as error:
-            inspection.problems.append(_problem(field, Code.SCHEMA_REFUSED, error.reason, error.mend))
+            inspection.problems.append(_problem(field, Code.SCHEMA_REFUSED, error.reason, error.fix))
         except Uncompilable:
             message = "does not compile: a pattern is too large, or not one that runs in linear time"
-            mend = "use no look-around or back-references, and maxLength rather than large counted repeats"
-            inspection.problems.append(_problem(field, Code.SCHEMA_BROKEN, message, mend))
+            fix = "use no look-around or back-references, and maxLength rather than large counted repeats"
+            inspection.problems.append(_problem(field, Code.SCHEMA_BROKEN, message, fix))
     return Compilation(None if inspection.problems else compiled, inspection.problems, inspection.warnings)
 
 
-def _problem(field: str, code: Code, message: str, mend: str) -> Problem:
-    return Problem(field=field, code=code, message=message, mend=mend)
+def _problem(field: str, code: Code, message: str, fix: str) -> Problem:
+    return Problem(field=field, code=code, message=message, fix=fix)

@@ -80,9 +80,9 @@ PAIR_STEPS = 2
 class TooCostly(ValueError):
     """The schema would let a call cost too much, or never terminate."""
 
-    def __init__(self, reason: str, mend: str) -> None:
+    def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason)
-        self.reason, self.mend = reason, mend
+        self.reason, self.fix = reason, fix
 
 
 class Cost(msgspec.Struct, frozen=True):

@@ -142,13 +142,13 @@ def _identity(objection: Objection) -> bytes:
 
 def _without_names(reason: NotStrictJson) -> NotStrictJson:
     """The reason without its path: property names may be part of a secret, and no schema was applied yet."""
-    return NotStrictJson(reason.reason, reason.mend, code=reason.code)
+    return NotStrictJson(reason.reason, reason.fix, code=reason.code)
 
 
 def _whole(reason: NotStrictJson) -> Violation:
     """A violation of the arguments as a whole."""
     message = reason.reason[:1].upper() + reason.reason[1:]
-    suggestion = f"{reason.mend[:1].upper()}{reason.mend[1:]}."
+    suggestion = f"{reason.fix[:1].upper()}{reason.fix[1:]}."
     path = shorten(visible(reason.path), _PATH_CHARS)
     is_cut = reason.code is Code.CALL_UNFINISHED
     expected = "a call that was finished" if is_cut else "a JSON object"

@@ -63,16 +63,16 @@ class _Notes:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
 
-    def refuse(self, path: str, message: str, mend: str, code: Code = Code.SCHEMA_REFUSED) -> None:
-        self.problems.append(Problem(field=self.field + path, code=code, message=message, mend=mend))
+    def refuse(self, path: str, message: str, fix: str, code: Code = Code.SCHEMA_REFUSED) -> None:
+        self.problems.append(Problem(field=self.field + path, code=code, message=message, fix=fix))
 
-    def warn(self, path: str, message: str, mend: str) -> None:
-        problem = Problem(field=self.field + path, code=Code.SCHEMA_REFUSED, message=message, mend=mend)
+    def warn(self, path: str, message: str, fix: str) -> None:
+        problem = Problem(field=self.field + path, code=Code.SCHEMA_REFUSED, message=message, fix=fix)
         self.warnings.append(problem)
 
-    def author(self, path: str, message: str, mend: str) -> None:
+    def author(self, path: str, message: str, fix: str) -> None:
         """An author rule: refuses definitions written by hand, warns about imported ones."""
-        (self.refuse if self.by_hand else self.warn)(path, message, mend)
+        (self.refuse if self.by_hand else self.warn)(path, message, fix)
 
 
 def inspect_schema(
@@ -93,7 +93,7 @@ def inspect_schema(
         upgraded = upgrade(schema, dialect)
         inspection.resolved = resolve_references(upgraded if isinstance(upgraded, dict) else {})
     except BadReference as error:
-        notes.refuse(error.path, error.reason, error.mend)
+        notes.refuse(error.path, error.reason, error.fix)
         return inspection
     parts = list(every_schema(schema))
     _keywords(parts, notes)
@@ -150,14 +150,14 @@ def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> 
     except jsonschema_rs.ValidationError as error:
         path = pointer(error.instance_path)
         message = "is not valid JSON Schema"
-        mend = "see the JSON Schema specification"
+        fix = "see the JSON Schema specification"
         if error.instance_path and error.instance_path[-1] == "type":
             message = f"{echo(error.instance)} is not a type of JSON Schema"
-            mend = "valid types: string, number, integer, boolean, array, object, null"
+            fix = "valid types: string, number, integer, boolean, array, object, null"
         elif isinstance(error.instance, bool) and error.instance_path[-1:] in _EXCLUSIVE:
             message = "is true or false, as in draft-04"
-            mend = "write the bound itself there, and leave out minimum or maximum"
-        notes.refuse(path, message, mend, Code.SCHEMA_BROKEN)
+            fix = "write the bound itself there, and leave out minimum or maximum"
+        notes.refuse(path, message, fix, Code.SCHEMA_BROKEN)
         return False
     except (ValueError, RuntimeError, jsonschema_rs.ReferencingError):
         notes.refuse("", "cannot be read as JSON Schema", "check its references", Code.SCHEMA_BROKEN)
@@ -239,8 +239,8 @@ def _required(part: dict[str, Any], path: str, notes: _Notes) -> None:
 
 
 def _property(name: str, schema: Schema, above: str, parent: dict[str, Any], notes: _Notes) -> None:
-    for message, mend in _lapses(name, schema, parent):
-        notes.author(above + pointer(("properties", name)), message, mend)
+    for message, fix in _lapses(name, schema, parent):
+        notes.author(above + pointer(("properties", name)), message, fix)
 
 
 def _lapses(name: str, schema: Schema, parent: dict[str, Any]) -> Iterator[tuple[str, str]]:

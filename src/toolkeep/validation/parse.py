@@ -17,9 +17,9 @@ from toolkeep.validation.call_size import Size, size_of
 class NotStrictJson(ValueError):
     """Why a text or value is not acceptable JSON. Its message never quotes the input, which may be secret."""
 
-    def __init__(self, reason: str, mend: str, *, path: str = "", code: Code = Code.NOT_JSON) -> None:
+    def __init__(self, reason: str, fix: str, *, path: str = "", code: Code = Code.NOT_JSON) -> None:
         super().__init__(reason)
-        self.reason, self.mend, self.path, self.code = reason, mend, path, code
+        self.reason, self.fix, self.path, self.code = reason, fix, path, code
 
 
 def infinite_number() -> NotStrictJson:
@@ -200,8 +200,8 @@ _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 class _Found(Exception):
-    def __init__(self, reason: str, mend: str) -> None:
-        self.reason, self.mend = reason, mend
+    def __init__(self, reason: str, fix: str) -> None:
+        self.reason, self.fix = reason, fix
 
 
 def why_not_json(raw: bytes) -> NotStrictJson:
@@ -215,11 +215,11 @@ def why_not_json(raw: bytes) -> NotStrictJson:
     try:
         json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
     except _Found as found:
-        return NotStrictJson(found.reason, found.mend)
+        return NotStrictJson(found.reason, found.fix)
     except json.JSONDecodeError as error:
         position = fault_position(text, error)
         line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
-        return NotStrictJson(f"malformed JSON at line {line} column {column}", _mend(text, position))
+        return NotStrictJson(f"malformed JSON at line {line} column {column}", _fix(text, position))
     except RecursionError:
         return _too_deep()
     except ValueError:
@@ -270,7 +270,7 @@ def _no_constants(constant: str) -> object:
     raise _Found(f"{constant} is not JSON", "send a finite number or null")
 
 
-def _mend(text: str, position: int) -> str:
+def _fix(text: str, position: int) -> str:
     """A hint from the characters at the fault, without quoting them."""
     here = text[position : position + 1]
     before = text[:position].rstrip()

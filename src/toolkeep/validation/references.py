@@ -20,9 +20,9 @@ _TOUCHED = _DROPPED.union(_REFERENCES)
 class BadReference(ValueError):
     """A reference that is not local, leads nowhere, or is ambiguous."""
 
-    def __init__(self, path: str, reason: str, mend: str) -> None:
+    def __init__(self, path: str, reason: str, fix: str) -> None:
         super().__init__(reason)
-        self.path, self.reason, self.mend = path, reason, mend
+        self.path, self.reason, self.fix = path, reason, fix
 
 
 def resolve_references(schema: dict[str, Any]) -> dict[str, Any]:

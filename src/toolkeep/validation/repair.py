@@ -41,10 +41,10 @@ def repair_of(
     for fault in faults:
         if isinstance(fault.kind, Kind.Required):
             continue  # a renamed property may be the missing one
-        mended = list(_operations(compiled, value, fault))
-        if not mended:
+        fixed = list(_operations(compiled, value, fault))
+        if not fixed:
             return None
-        operations += [operation for operation in mended if operation not in operations]
+        operations += [operation for operation in fixed if operation not in operations]
     if not operations:
         return None
     patched = apply_patch(value, operations)

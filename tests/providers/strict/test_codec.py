@@ -165,7 +165,7 @@ def test_what_has_no_strict_form_says_why(schema: dict[str, Any]) -> None:
     with pytest.raises(NotExpressible) as refused:
         codec(schema)
     assert refused.value.reason
-    assert refused.value.mend
+    assert refused.value.fix
 
 
 def test_what_is_nested_too_deep_becomes_text() -> None:

@@ -66,7 +66,7 @@ def test_a_definition_that_cannot_be_kept_says_everything_that_is_wrong(
     response = talk(keep, lambda client: client.post("/v1/tools", definition))
     assert (response.status, response.code) == (status, code), response.body
     if status == 422:
-        assert response.data["problems"][0]["mend"]
+        assert response.data["problems"][0]["fix"]
 
 
 def test_what_runs_a_tool_is_decided_by_admin_alone(keep: Keep) -> None:

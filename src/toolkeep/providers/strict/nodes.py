@@ -21,9 +21,9 @@ KEY, VALUE = "key", "value"
 class Undecodable(ValueError):
     """A model's output that is ambiguous or means nothing."""
 
-    def __init__(self, reason: str, mend: str) -> None:
+    def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason)
-        self.reason, self.mend = reason, mend
+        self.reason, self.fix = reason, fix
 
 
 class Node(Protocol):

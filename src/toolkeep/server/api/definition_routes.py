@@ -69,7 +69,7 @@ async def check_definition(keep: Keep, caller: Caller, data: dict[str, Any]) -> 
     except ToolkeepError as error:
         if error.code in (Code.STORE_UNAVAILABLE, Code.STATE_UNUSABLE, Code.FEATURE_CLOSED):
             raise
-        return _report(Problem(field="name", code=error.code, message=error.message, mend=error.hint))
+        return _report(Problem(field="name", code=error.code, message=error.message, fix=error.hint))
     return _report()
 
 

@@ -90,9 +90,9 @@ async def _problems(
 
 
 def _add(errors: dict[str, list[str]], slot: str, problem: dict[str, str]) -> None:
-    mend = problem.get("mend", "")
+    fix = problem.get("fix", "")
     where = problem["field"] if slot in ("more", "parameters") else ""
-    said = f"{where} {problem['message']}".strip() + (f": {mend}" if mend else "")
+    said = f"{where} {problem['message']}".strip() + (f": {fix}" if fix else "")
     if said not in errors.setdefault(slot, []):
         errors[slot].append(said)
 

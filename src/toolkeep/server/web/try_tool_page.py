@@ -123,16 +123,16 @@ def _repair(
     """Put the suggested repair into the form; the person still has to send it."""
     if refusal.repair is None:
         return
-    mended = apply_patch(jiter.from_json(arguments), refusal.repair)
-    if mended is None:
+    fixed = apply_patch(jiter.from_json(arguments), refusal.repair)
+    if fixed is None:
         return
-    checked = tool_routes.check_call(service.keep, request.caller, attempt.tool.name, json_bytes(mended))
+    checked = tool_routes.check_call(service.keep, request.caller, attempt.tool.name, json_bytes(fixed))
     if isinstance(checked, Refusal):
         return
     attempt.refusal, attempt.errors, attempt.is_repaired = None, {}, True
-    attempt.values = typed_values(attempt.fields, mended)
-    attempt.text = json_bytes(mended).decode()
-    if attempt.mode == "form" and not fits(attempt.fields, mended):
+    attempt.values = typed_values(attempt.fields, fixed)
+    attempt.text = json_bytes(fixed).decode()
+    if attempt.mode == "form" and not fits(attempt.fields, fixed):
         attempt.mode = "json"
 
 

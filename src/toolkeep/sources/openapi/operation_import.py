@@ -75,8 +75,8 @@ def _unchecked(reason: str) -> Problem:
 
 
 def _problem(field: str, message: str) -> Problem:
-    mend = "report it to the author of the document"
-    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
+    fix = "report it to the author of the document"
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)
 
 
 OPERATIONS: Final = 2_000
@@ -158,7 +158,7 @@ def refused_offer(made: Import) -> Offer:
         field=made.operation,
         code=Code.DEFINITION_INVALID,
         message=made.reason,
-        mend="leave it out of `operations`, or report it to the author of the document",
+        fix="leave it out of `operations`, or report it to the author of the document",
     )
     return Offer(tool=DefinitionInvalid(made.name, [problem]), name=made.name)
 

@@ -79,7 +79,7 @@ class DefinitionReader:
             return None
         current = found[0][0]
         if isinstance(current, BrokenDefinition):
-            hint = "mend the row, or delete it, in the database itself"
+            hint = "fix the row, or delete it, in the database itself"
             raise StoreLayoutUnfit(self._place.shown, f"hold {name!r}, which {current.reason}", hint=hint)
         earlier = [one for one in found[1] if isinstance(one, StoredDefinition)]
         return Family(current=current, earlier=newest_first(earlier))
