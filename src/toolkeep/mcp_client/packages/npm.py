@@ -93,11 +93,14 @@ class Npm:
         wanted = {name: version or "latest" for name, version in command.packages}
         young = False
         try:
-            found = self._resolved(install, wanted, before)
+            try:
+                found = self._resolved(install, wanted, before)
+            except ProgramFailed as failed:
+                if before is None or "ETARGET" not in failed.last_words:
+                    raise
+                found, young = self._resolved(install, wanted, None), True
         except ProgramFailed as failed:
-            if before is None or "ETARGET" not in failed.last_words:
-                raise failed.refusal(", ".join(wanted)) from None
-            found, young = self._resolved(install, wanted, None), True
+            raise failed.refusal(", ".join(wanted)) from None
         tree = {place: _entry(place, entry) for place, entry in found.items()}
         # What was asked for, as it was resolved: a tag such as `latest` will mean another version later.
         tree[""] = {"dependencies": {name: tree[f"node_modules/{name}"]["version"] for name in wanted}}
