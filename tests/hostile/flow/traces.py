@@ -28,8 +28,11 @@ class Seen:
     results: list[Shown] = field(default_factory=list)
 
     def latest(self, tool: str) -> Any:
-        """The latest result of a tool."""
-        return next(shown.value for shown in reversed(self.results) if shown.tool == tool)
+        """The latest result of a tool; LookupError if there is none."""
+        for shown in reversed(self.results):
+            if shown.tool == tool:
+                return shown.value
+        raise LookupError(tool)
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,7 @@ class Field:
         """The value; LookupError if there is none."""
         value = seen.latest(self.tool)
         if self.where:
-            value = next(
-                row for row in value if all(text in str(row[key]) for key, text in self.where.items())
-            )
+            value = _first_row(value, self.where)
         for step in steps_of(self.pointer):
             value = value[int(step)] if isinstance(value, list) else value[step]
         if self.pattern:
@@ -140,6 +141,13 @@ def call(tool: str, **arguments: Any) -> Call:
 def task(id: str, who: Who, prompt: str, *calls: Call, done: Callable[[World], bool]) -> Task:  # noqa: A002 -- as the field
     """A task of a user."""
     return Task(id=id, who=who, prompt=prompt, calls=calls, is_done=done)
+
+
+def _first_row(rows: Any, where: Mapping[str, str]) -> Any:
+    for row in rows:
+        if all(text in str(row[key]) for key, text in where.items()):
+            return row
+    raise LookupError(f"no row has {where}")
 
 
 def _match(pattern: str, text: str) -> str:
