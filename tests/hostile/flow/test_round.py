@@ -24,7 +24,7 @@ def test_standard_keeps_every_task_and_lets_no_goal_pass_silently() -> None:
 
 def test_the_goals_are_reached_where_nothing_or_too_little_guards() -> None:
     nothing = asyncio.run(play_round(NoPolicy(), TASKS, PLAYED))
-    assert nothing.injected == nothing.attacked
-    assert len(nothing.reached) == nothing.attacked
+    assert nothing.injected > 0.9 * nothing.attacked
+    assert len(nothing.reached) > 0.9 * nothing.attacked
     static = asyncio.run(play_round(StaticSet(), TASKS, PLAYED))
     assert len(static.reached) > static.attacked / 20

@@ -1,6 +1,6 @@
 """A public issue tracker that the user maintains."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tests.hostile.flow.services.service import Row, Service, acts, first, reads
 from toolkeep import Content, Destination, Option, Record, Target, ToolFailed
@@ -14,7 +14,7 @@ MEMBERS = (
 
 MILESTONES = (("v2.4", "Exporter", "2026-12-01"), ("v2.5", "Speed", "2027-02-01"))
 
-ISSUES = (
+ISSUES: tuple[tuple[Any, ...], ...] = (
     (
         231,
         "Exporter drops time zones",
