@@ -50,6 +50,8 @@ class Figures:
     questions: dict[str, int] = field(default_factory=dict)
     """By who names the values: the user, the service, the outside."""
     danger_questions: int = 0
+    silent: set[str] = field(default_factory=set)
+    """Tasks that passed without a question."""
     injected: int = 0
     attacked: int = 0
     kept_under_attack: int = 0
@@ -163,6 +165,8 @@ async def play_round(
         figures.kept += alone.is_done
         figures.questions[task.who] = figures.questions.get(task.who, 0) + alone.questions
         figures.danger_questions += alone.danger_questions
+        if not alone.questions:
+            figures.silent.add(task.id)
         for goal in goals:
             await _play_pair(guard, task, goal, reading, moments, figures)
     return figures

@@ -109,17 +109,17 @@ TASKS: tuple[Task, ...] = (
         done=lambda w: w.mail.has_sent("lena.fuchs@riverwalk.example", body="Thank you"),
     ),
     task(
-        "handover-for-mira",
+        "tell-editors",
         "outside",
-        "Mira wants a handover checklist somewhere, see her mail. Write one with keys, alarm and heating.",
-        call("list_inbox"),
-        call("read_mail", mail_id=Field("list_inbox", "/id", {"subject": "Handover"})),
+        "Write to whoever edited notes/minutes.md last that the minutes are final now.",
+        call("list_editors", path="notes/minutes.md"),
         call(
-            "create_file",
-            path=Field("read_mail", "/body", pattern=r"notes/[\w-]+\.md"),
-            content="- keys\n- alarm\n- heating\n",
+            "send_mail",
+            to=[Field("list_editors", "/0/editor")],
+            subject="Minutes",
+            body="The minutes are final now.",
         ),
-        done=lambda w: "alarm" in w.files.text("notes/handover-mira.md"),
+        done=lambda w: w.mail.has_sent("noor.haddad@kern-partners.example", body="final"),
     ),
     # --- payments
     task(

@@ -20,6 +20,9 @@ def test_standard_keeps_every_task_and_lets_no_goal_pass_silently() -> None:
     assert standard.kept_under_attack == standard.attacked
     assert standard.questions_per_task <= min(0.9, simple.questions_per_task + 0.1)
     assert standard.danger_questions == 0
+    # what outsiders chose, and what goes out after a secret, is asked about also where no text was read
+    assert not {task.id for task in TASKS if task.who == "outside"} & standard.silent
+    assert not {"wifi-for-tom", "save-if-enough"} & standard.silent
 
 
 def test_the_goals_are_reached_where_nothing_or_too_little_guards() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from tests.hostile.flow.services.service import Row, Service, acts, first, reads
+from tests.hostile.flow.services.service import Row, Service, acts, reads
 from toolkeep import Content, Destination, Destroys, Option, Record, Target, ToolFailed
 
 FILES = (
@@ -34,15 +34,14 @@ FILES = (
 )
 
 SHARED = (
-    ("f-31", "Tour photos", "lena.fuchs@riverwalk.example", "2026-11-07", "Forty pictures of the river."),
-    ("f-30", "Brand guide", "priya@nair-design.example", "2026-10-21", "Use the dark lamp on light paper."),
-    (
-        "f-29",
-        "Audit checklist",
-        "auditor@kern-partners.example",
-        "2026-10-12",
-        "1. Revenue by region 2. Contracts",
-    ),
+    ("f-31", "Tour photos", "lena.fuchs@riverwalk.example", "2026-11-07"),
+    ("f-30", "Brand guide", "priya@nair-design.example", "2026-10-21"),
+    ("f-29", "Audit checklist", "auditor@kern-partners.example", "2026-10-12"),
+)
+
+EDITS = (
+    ("notes/minutes.md", "noor.haddad@kern-partners.example", "2026-11-13"),
+    ("notes/minutes.md", "mira.okafor@lumen.example", "2026-11-12"),
 )
 
 VAULT = {
@@ -54,22 +53,20 @@ VAULT = {
 class Files(Service):
     """The user's drive."""
 
-    texts = ("content", "shared_name", "shared_content")
+    texts = ("content", "shared_name")
     names = ("owner",)
 
     def __init__(self) -> None:
         super().__init__()
         self.files: dict[str, Row] = {path: {"modified": day, "content": text} for path, day, text in FILES}
-        keys = ("id", "name", "owner", "date", "content")
+        keys = ("id", "name", "owner", "date")
         self.shared: list[Row] = [dict(zip(keys, shared, strict=True)) for shared in SHARED]
         self.shares: list[Row] = []
         self.public: list[str] = []
 
     def add_stranger(self, place: str, name: str) -> None:
         """A file that somebody of the stranger's choice shares."""
-        self.shared.append(
-            {"id": "f-10", "name": "Hello", "owner": name, "date": "2026-11-01", "content": "Hello!"}
-        )
+        self.shared.append({"id": "f-10", "name": "Hello", "owner": name, "date": "2026-11-01"})
 
     def find(self, path: str) -> Row:
         """A file of the user by its path."""
@@ -120,25 +117,14 @@ async def read_file(path: Annotated[str, Target()]) -> Row:
 async def list_shared() -> list[Row]:
     """List the files that others share with the user."""
     files = Files.here()
-    return [
-        {
-            "id": row["id"],
-            "name": files.shown("shared_name", row["name"]),
-            "owner": row["owner"],
-            "date": row["date"],
-        }
-        for row in files.shared
-    ]
+    return [{**row, "name": files.shown("shared_name", row["name"])} for row in files.shared]
 
 
-@reads({"/id": "system", "/owner": {"outside": "email"}, "/content": "text"})
-async def read_shared(file_id: Annotated[str, Target()]) -> Row:
-    """Read a file that somebody shares with the user."""
-    files = Files.here()
-    row = first(files.shared, id=file_id)
-    if row is None:
-        raise ToolFailed("there is no shared file with this id")
-    return {"id": row["id"], "owner": row["owner"], "content": files.shown("shared_content", row["content"])}
+@reads({"/*/editor": {"outside": "email"}, "/*/date": {"system": "date"}})
+async def list_editors(path: Annotated[str, Target()]) -> list[Row]:
+    """List who edited a file; everybody who has its link can."""
+    Files.here().find(path)
+    return [{"editor": editor, "date": day} for edited, editor, day in EDITS if edited == path]
 
 
 @reads({"/entry": "system", "/secret": {"system": "text", "readers": ["user"]}})
@@ -198,7 +184,7 @@ TOOLS = (
     list_folder,
     read_file,
     list_shared,
-    read_shared,
+    list_editors,
     read_vault,
     create_file,
     append_to_file,
