@@ -91,7 +91,7 @@ class FlowFacts:
             found = [origin for origin in self.origins if origin.name == name]
         return {
             "origins": sorted({one.value for origin in found for one in origin.origins}),
-            "trusted": bool(found) and all(origin.is_trusted for origin in found),
+            "trusted": self.session is not None and all(origin.is_trusted for origin in found),
             "role": role.value,
         }
 

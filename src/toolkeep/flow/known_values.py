@@ -12,7 +12,7 @@ from typing import Any, Final
 _SPACE: Final = re.compile(r"\s+")
 _MARKS: Final = re.compile(r"[^\w\s\x00-\x7f]")
 """Punctuation beyond ASCII, such as typographic quotes; it bounds a word like a space."""
-_NUMBER: Final = re.compile(r"(?<![\w.,-])[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,24})(?:\.\d{1,12})?(?![\w,]|\.\d)")
+_NUMBER: Final = re.compile(r"(?<![\w.,-])[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,24})(?:\.\d{1,12})?(?![\w]|[.,]\d)")
 _ISO: Final = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
 _NAMES: Final = [
     "january",
@@ -35,6 +35,7 @@ _WRITTEN: Final = re.compile(
 )
 _JOINS: Final = frozenset(b"./:@-+#?&=%~_\\")
 """Between two word characters, these make one address, path or name of what stands on both sides."""
+_COMMA: Final = ord(",")
 _SEPARATOR: Final = b"\n"
 
 
@@ -144,9 +145,15 @@ def _is_whole(text: bytearray, start: int, end: int) -> bool:
 
 def _goes_on(text: bytearray, at: int, step: int) -> bool:
     """Whether a word character is next, or one behind a character that joins."""
-    return _is_word(text[at]) or (
-        text[at] in _JOINS and 0 <= at + step < len(text) and _is_word(text[at + step])
-    )
+    if not 0 <= at + step < len(text):
+        return False
+    if text[at] == _COMMA:  # of a number, not of a list
+        return _is_digit(text[at - step]) and _is_digit(text[at + step])
+    return _is_word(text[at]) or (text[at] in _JOINS and _is_word(text[at + step]))
+
+
+def _is_digit(byte: int) -> bool:
+    return 48 <= byte <= 57  # noqa: PLR2004 -- ASCII
 
 
 def _is_word(byte: int) -> bool:

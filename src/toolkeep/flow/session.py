@@ -265,15 +265,16 @@ class Session:
     # --- arguments -------------------------------------------------------------------------------
 
     def origins(self, plan: Plan, arguments: Mapping[str, Any]) -> list[ArgumentOrigin]:
-        """Where each argument with authority comes from."""
+        """Where each argument with authority comes from; one that names nothing is left out."""
         with self._lock:
             if self._waiting:
                 self._look()
-            return [
+            named = [
                 self._origin(plan, name, plan.role(name), value)
                 for name, value in arguments.items()
                 if plan.role(name).carries_authority
             ]
+        return [origin for origin in named if origin.origins]
 
     def origin(self, plan: Plan, name: str, value: Any) -> ArgumentOrigin:
         """Where one argument comes from, whatever its role."""
