@@ -79,6 +79,7 @@ tier: WriterPro
 features:
   tools: {definition: true}
 unconfined: [read_file]
+flow: {policy: standard, spare: medium, idle_s: 3600}
 disabled_tools: [run_command, grep_search@1.0.0]
 permissions: [mail.send]
 upstreams:
