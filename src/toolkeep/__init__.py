@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         ToolState,
     )
     from toolkeep.errors import ArgumentsRefused, Code, DefinitionError, ToolkeepError
-    from toolkeep.flow.session import Session
+    from toolkeep.flow.host_session import Session
     from toolkeep.json_values.canonical import canonical_hash
     from toolkeep.keep.hooks import HookCall
     from toolkeep.keep.keep import Keep
@@ -96,7 +96,7 @@ _HOMES = {
     "Refusal": "calls",
     "Registry": "registry.protocol",
     "Secret": "definitions.parameter_marks",
-    "Session": "flow.session",
+    "Session": "flow.host_session",
     "SideEffect": "definitions.vocabulary",
     "Target": "definitions.parameter_marks",
     "TerminalApprover": "cli.approval_prompt",

@@ -40,8 +40,8 @@ from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import ApprovalDecided, ApprovalRequested, Event
 from toolkeep.flow.facts import FlowFacts
-from toolkeep.flow.session import Origin
-from toolkeep.flow.sources import BodyOf, find_source
+from toolkeep.flow.session_state import Origin
+from toolkeep.flow.value_source import BodyOf, find_source
 from toolkeep.host.log_lines import has_listener
 from toolkeep.json_values.pointers import escaped
 from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS

@@ -42,7 +42,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.serialization import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
-from toolkeep.flow.settings import FlowSettings, read_flow
+from toolkeep.flow.flow_settings import FlowSettings, read_flow
 from toolkeep.host.files import read_ordinary
 from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
 from toolkeep.json_values.pointers import child, escaped, steps_of

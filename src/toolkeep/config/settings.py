@@ -11,7 +11,7 @@ import msgspec
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
-from toolkeep.flow.settings import FlowSettings
+from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES, Limits
 from toolkeep.policy.policy_settings import Example, PolicySource
 from toolkeep.text.display import visible

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from toolkeep.calls import FlowRecord
-from toolkeep.flow.plan import Plan
-from toolkeep.flow.session import FALLEN, ArgumentOrigin, Session, Snapshot
+from toolkeep.flow.flow_plan import Plan
+from toolkeep.flow.session_state import FALLEN, ArgumentOrigin, SessionState, Snapshot
 
 TRUSTED: Final = "trusted"
 UNTRUSTED: Final = "untrusted"
@@ -22,7 +22,7 @@ class FlowFacts:
     def __init__(
         self,
         plan: Plan,
-        session: Session | None,
+        session: SessionState | None,
         arguments: Mapping[str, Any],
         measures: Mapping[str, str] | None = None,
     ) -> None:

@@ -153,7 +153,7 @@ def _goes_on(text: bytearray, at: int, step: int) -> bool:
 
 
 def _is_digit(byte: int) -> bool:
-    return 48 <= byte <= 57  # noqa: PLR2004 -- ASCII
+    return 48 <= byte <= 57
 
 
 def _is_word(byte: int) -> bool:

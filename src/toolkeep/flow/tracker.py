@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from toolkeep.calls import CheckedCall, RegisteredTool, ToolCall
 from toolkeep.flow.facts import FlowFacts
-from toolkeep.flow.plan import Plan, make_plan
-from toolkeep.flow.session import CLEAN, FALLEN, Earlier, Session, Snapshot
-from toolkeep.flow.session_states import SessionStates
-from toolkeep.flow.settings import FlowSettings
+from toolkeep.flow.flow_plan import Plan, make_plan
+from toolkeep.flow.flow_settings import FlowSettings
+from toolkeep.flow.session_state import CLEAN, FALLEN, Earlier, SessionState, Snapshot
+from toolkeep.flow.session_store import SessionStates
 
 SESSIONS: Final = 20_000
 """Sessions in memory, with the values that they know; of others only the state is known."""
@@ -43,7 +43,7 @@ class Flow:
         self._states = states
         self._clock = clock
         self._lock = threading.Lock()
-        self._sessions: OrderedDict[str, tuple[Session, float]] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[SessionState, float]] = OrderedDict()
         self._generation = states.generation
         self._plans: dict[str, Plan] = {}
 
@@ -51,7 +51,7 @@ class Flow:
 
     def session_of(
         self, agent: str, name: str, *, caller: str = "", unknown: Snapshot | None = None
-    ) -> Session:
+    ) -> SessionState:
         """The session of a call; `caller` is what a remote caller's state belongs to.
 
         `unknown` is the state of one that there is none of yet.
@@ -64,14 +64,14 @@ class Flow:
             since = now - self.settings.idle_s if caller else 0.0
             if held is None or (caller and seen < since):
                 state = self._states.get(key, since) or unknown or self._unknown
-                held = Session(agent, name, key=key, state=state, put=self._store)
+                held = SessionState(agent, name, key=key, state=state, put=self._store)
             self._sessions[key] = (held, now)
             self._sessions.move_to_end(key)
             while len(self._sessions) > SESSIONS:
                 self._sessions.popitem(last=False)
             return held
 
-    def begin(self, agent: str, name: str, *, parent: Session | None = None) -> Session:
+    def begin(self, agent: str, name: str, *, parent: SessionState | None = None) -> SessionState:
         """A session that the host's own program begins or goes on with; a parent's state is inherited."""
         session = self.session_of(agent, name, unknown=CLEAN)
         if parent is not None:
@@ -97,7 +97,7 @@ class Flow:
             if state is not None:
                 session.inherit(state)
 
-    def _store(self, session: Session) -> None:
+    def _store(self, session: SessionState) -> None:
         self._states.put(session.key, session.state, self._clock())
 
     # --- calls -----------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Flow:
         return FlowFacts(self.plan(checked.registered), request.flow, checked.arguments)
 
     def observe(
-        self, session: Session, tool: RegisteredTool, value: Any, body: bytes, earlier: Earlier
+        self, session: SessionState, tool: RegisteredTool, value: Any, body: bytes, earlier: Earlier
     ) -> None:
         """Take in the result of a call that ran, before it goes out."""
         opens, is_secret = session.observe(self.plan(tool), value, body)
@@ -128,7 +128,7 @@ class Flow:
 
     def fall(
         self,
-        session: Session,
+        session: SessionState,
         tool: RegisteredTool,
         *,
         opened: bool = False,
@@ -139,7 +139,7 @@ class Flow:
         wrote = tool.name if tool.may_write else ""
         session.fall(opened=opened, secret=secret, after=tool.name, wrote=wrote, hosts=hosts)
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionState) -> None:
         """Note that text which a tool or server chose was shown: progress, a question, a piece of output."""
         session.fall(opened=True)
 
@@ -148,7 +148,7 @@ class Flow:
         if facts.session is not None:
             facts.session.endorse(facts.plan, facts.arguments)
 
-    def lose(self, session: Session) -> None:
+    def lose(self, session: SessionState) -> None:
         """Something failed: the session counts as having seen everything."""
         session.inherit(FALLEN)
         self._store(session)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.execution.persistent.pool import PersistentProgram
     from toolkeep.execution.registered_code import RegisteredCode
-    from toolkeep.flow.session import Session
+    from toolkeep.flow.host_session import Session
     from toolkeep.flow.tracker import Flow
     from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.keep.pipeline import Pipeline, Spans
@@ -516,7 +516,7 @@ class Keep(ToolCatalog):
         """What watches sessions, if the configuration or a policy asks for it (FLO-4)."""
         if self._policy.flow is None and not self.authorizer.active_policies.reads_flow:
             return None
-        from toolkeep.flow.settings import NO_FLOW
+        from toolkeep.flow.flow_settings import NO_FLOW
         from toolkeep.flow.tracker import Flow
 
         self.authorizer.flow = Flow(self._policy.flow or NO_FLOW, record.sessions, is_late=is_late)
@@ -608,10 +608,12 @@ class Keep(ToolCatalog):
         flow = self._pipeline.flow
         if flow is None:
             raise RuntimeError("nothing watches sessions; open the keep with flow={'policy': 'standard'}")
-        session = flow.begin(agent, name, parent=parent)
+        from toolkeep.flow.host_session import Session, state_of
+
+        state = flow.begin(agent, name, parent=None if parent is None else state_of(parent))
         if said:
-            session.said(said)
-        return session
+            state.said(said)
+        return Session(state)
 
     def call_sync(self, name: str, arguments: "Arguments", **options: "Unpack[CallKeywords]") -> ToolResult:
         """As `call`, for code without an event loop; also inside a notebook."""

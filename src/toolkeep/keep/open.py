@@ -14,7 +14,7 @@ from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
 from toolkeep.config.upstream_rules import document_of
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import FileUnreadable, NotAccepted, ProviderFailed, StateUnusable
-from toolkeep.flow.settings import read_flow
+from toolkeep.flow.flow_settings import read_flow
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
 from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource, sources_of

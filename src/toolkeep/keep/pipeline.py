@@ -52,7 +52,8 @@ from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Held, Runner, RunnerOnDemand
 from toolkeep.execution.sandbox_runner import SandboxRunner
 from toolkeep.execution.thread_pool import ThreadPool
-from toolkeep.flow.session import Earlier, Session
+from toolkeep.flow.host_session import Session, state_of
+from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.host.random_ids import random_digits
 from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
 from toolkeep.keep.call_state import CallState, with_data
@@ -241,7 +242,9 @@ class Pipeline:
         state = CallState(request, self._visible(request))
         return self._made(state) if self.spans is None else self._traced(state, self.spans)
 
-    def _session(self, agent: object, conversation: object, session: object, caller: object) -> "Session":
+    def _session(
+        self, agent: object, conversation: object, session: object, caller: object
+    ) -> "SessionState":
         """The session whose state the call reads."""
         flow = self.flow
         if flow is None:
@@ -249,10 +252,10 @@ class Pipeline:
         if isinstance(session, Session) and not caller:
             if session.agent != named(agent):
                 raise ValueError(f"the session belongs to agent {session.agent!r}, not to {named(agent)!r}")
-            return session
+            return state_of(session)
         return flow.session_of(named(agent), named(session) or named(conversation), caller=named(caller))
 
-    def _opening(self, session: "Session | None", shown: Shown | None) -> Shown | None:
+    def _opening(self, session: "SessionState | None", shown: Shown | None) -> Shown | None:
         """A callback that notes first that text of a tool is shown."""
         flow = self.flow
         if session is None or shown is None or flow is None:

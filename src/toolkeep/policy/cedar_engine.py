@@ -18,7 +18,7 @@ import orjson
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.flow.facts import FlowFacts
-from toolkeep.flow.plan import make_plan
+from toolkeep.flow.flow_plan import make_plan
 from toolkeep.json_values.pointers import pointer
 from toolkeep.policy.cedar_bindings import cedarpy
 from toolkeep.policy.cedar_schema import (

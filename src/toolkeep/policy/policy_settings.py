@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.definitions.capability import Capability
-from toolkeep.flow.settings import FlowSettings
+from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.sandbox.trusted_paths import TrustedPath
 
 

@@ -11,7 +11,7 @@ from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf, chain, parse_entry
 from toolkeep.audit.receipt import Receipt
 from toolkeep.errors import NotRecorded
 from toolkeep.execution.idempotency import Ledger, MemoryLedger
-from toolkeep.flow.session_states import MemorySessionStates, SessionStates
+from toolkeep.flow.session_store import MemorySessionStates, SessionStates
 
 
 class Log(Protocol):

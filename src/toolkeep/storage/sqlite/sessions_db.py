@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolkeep.flow.session import FALLEN, Snapshot
+from toolkeep.flow.session_state import FALLEN, Snapshot
 from toolkeep.storage.sqlite.database import Database
 
 # synchronous = FULL: after a crash of the machine a session must not look cleaner than it was.

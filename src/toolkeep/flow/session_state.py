@@ -16,8 +16,8 @@ import msgspec
 
 from toolkeep.definitions.result_labels import Label
 from toolkeep.definitions.vocabulary import Form, Role
+from toolkeep.flow.flow_plan import FORMS, Node, Plan
 from toolkeep.flow.known_values import KnownValues
-from toolkeep.flow.plan import FORMS, Node, Plan
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.pointers import escaped
 from toolkeep.limits import KIB
@@ -90,8 +90,8 @@ FALLEN: Final = Snapshot(opened=True, secret=True)
 """What a session counts as whose state is not known."""
 
 
-class Session:
-    """One conversation of an agent. Made by `Keep.session`; hand it to the calls of that conversation."""
+class SessionState:
+    """What a keep knows of one conversation of an agent."""
 
     __slots__ = (
         "_lock", "_outside", "_put", "_said", "_system", "_waiting", "agent", "earlier", "id", "key",
@@ -105,7 +105,7 @@ class Session:
         *,
         key: str,
         state: Snapshot = CLEAN,
-        put: "Callable[[Session], None]" = lambda _: None,
+        put: "Callable[[SessionState], None]" = lambda _: None,
     ) -> None:
         """`put` stores the state after each fall."""
         self._put = put
@@ -121,21 +121,6 @@ class Session:
         self._outside: KnownValues | None = None
         self._waiting: list[tuple[Plan, bytes]] = []
         """Results of an opened session that were not looked into yet: most are never needed."""
-
-    def __repr__(self) -> str:
-        state = self.state
-        words = ["opened" if state.opened else "clean", *(["secret"] if state.secret else [])]
-        return f"<Session {self.id!r} of {self.agent!r}, {' and '.join(words)}>"
-
-    @property
-    def is_opened(self) -> bool:
-        """Whether text from outside was shown to the model."""
-        return self.state.opened
-
-    @property
-    def is_secret(self) -> bool:
-        """Whether the model was shown what only the user may know."""
-        return self.state.secret
 
     def said(self, text: str) -> None:
         """The user's own words: what they name, they may be acted on with. Never text that was pasted."""

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 DAY_S: Final = 86_400.0
+"""A caller that was silent for a day is taken for a new one; the tasks of agents are shorter."""
 
 
 class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,8 @@ from toolkeep import (
     open_keep,
     tool,
 )
-from toolkeep.flow import session as session_module
+from toolkeep.flow import session_state as session_module
+from toolkeep.flow.host_session import state_of
 from toolkeep.flow.tracker import Flow
 
 pytestmark = pytest.mark.spec("FLO-1", "FLO-2", "FLO-5")
@@ -312,7 +313,7 @@ def test_an_error_inside_flow_withholds_the_result_and_counts_as_the_worst(
     def fail(*_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(session_module.Session, "observe", fail)
+    monkeypatch.setattr(session_module.SessionState, "observe", fail)
     result = run("heads")
     assert (result.code, result.value) == (Code.OUTCOME_NOT_RECORDED, None)
     assert (run.session.is_opened, run.session.is_secret) == (True, True)
@@ -448,7 +449,8 @@ def test_calls_at_once_see_the_same_state(run: Run) -> None:
 def test_a_session_at_rest_stays_small(run: Run) -> None:
     for number in range(200):
         run.session.said(f"word{number} " * 50)
-    facts = msgspec.json.encode(run.session.state)
-    held = sum(len(one) for one in (run.session._said, run.session._system, run.session._outside) if one)
+    state = state_of(run.session)
+    facts = msgspec.json.encode(state.state)
+    held = sum(len(one) for one in (state._said, state._system, state._outside) if one)
     assert len(facts) + held < 64 * 1024
     assert isinstance(run.keep._pipeline.flow, Flow)

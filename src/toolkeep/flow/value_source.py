@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolkeep.flow.known_values import fold
-from toolkeep.flow.session import Earlier, Session
+from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.json_values.pointers import escaped
 from toolkeep.limits import KIB
 
@@ -29,7 +29,7 @@ class Source(NamedTuple):
     excerpt: str
 
 
-def find_source(session: Session, value: Any, body_of: BodyOf) -> Source | None:
+def find_source(session: SessionState, value: Any, body_of: BodyOf) -> Source | None:
     """The newest result of a session that holds a value; `body_of` gives a result by its hash."""
     wanted = fold(value if isinstance(value, str) else str(value)).strip()
     for earlier in reversed(session.earlier):

@@ -3,7 +3,7 @@
 import threading
 from typing import Final, Protocol
 
-from toolkeep.flow.session import FALLEN, Snapshot
+from toolkeep.flow.session_state import FALLEN, Snapshot
 
 STATES: Final = 200_000
 """States that are kept in memory; about 300 bytes each."""
