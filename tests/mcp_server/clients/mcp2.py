@@ -56,7 +56,7 @@ async def opened(server: Server, heard: Heard) -> AsyncIterator[Session]:
             heard.changes.append(message.method)
 
     words = server.get("command")
-    where = server.get("url") or StdioServerParameters(command=words[0], args=words[1:])
+    where: Any = StdioServerParameters(command=words[0], args=words[1:]) if words else server["url"]
     async with Client(
         where,
         mode=MODE,
