@@ -38,7 +38,9 @@ def _homes(locator: Locator, value: Any, at: Place) -> Iterator[Place]:
 def _is_free(value: Any, home: Place) -> bool:
     """Whether a place is in an object, be it one that is missing too, and nothing is there."""
     for step in home[:-1]:
-        if not isinstance(value, (dict, list)) or (isinstance(value, dict) and step not in value):
-            return isinstance(value, dict)
-        value = value[step]  # type: ignore[call-overload]  # the steps fit: they come from the value
+        if isinstance(value, dict) and step not in value:
+            return True
+        if not isinstance(value, (dict, list)):
+            return False
+        value = value_at(value, (step,))
     return isinstance(value, dict) and home[-1] not in value

@@ -37,7 +37,7 @@ def repair_of(
 ) -> tuple[Operation, ...] | None:
     """The patch, or None where no fix is certain."""
     operations = _all_operations(compiled, value, faults)
-    if not operations or len(operations) > _MOST_OPERATIONS:
+    if not operations:
         return None
     patched = apply_patch(value, operations)
     if patched is None or (any(map(_adds_values, operations)) and not compiled.affords(patched)):
@@ -48,13 +48,13 @@ def repair_of(
 def _all_operations(compiled: CompiledSchema, value: Any, faults: Sequence[Fault]) -> list[Operation]:
     """The operations for all faults; none where one of them has no certain fix."""
     operations: list[Operation] = []
-    for fault in faults if len(faults) <= _MOST_OPERATIONS else ():
+    for fault in faults:
         if isinstance(fault.kind, Kind.Required):
             continue  # a renamed property may be the missing one
         fixed = list(_operations(compiled, value, fault))
-        if not fixed:
-            return []
         operations += [operation for operation in fixed if operation not in operations]
+        if not fixed or len(operations) > _MOST_OPERATIONS:
+            return []
     return operations
 
 
