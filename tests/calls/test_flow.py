@@ -30,7 +30,7 @@ from toolkeep.flow import session_state as session_module
 from toolkeep.flow.host_session import state_of
 from toolkeep.flow.tracker import Flow
 
-pytestmark = pytest.mark.spec("FLO-1", "FLO-2", "FLO-5")
+pytestmark = pytest.mark.spec("FLO-1", "FLO-2", "FLO-3", "FLO-5")
 
 SAID = "Mail bob@corp.com about invoice 17, pay 120.50 EUR to DE89370400440532013000 on 2026-12-01."
 

@@ -147,6 +147,7 @@ tool_registry:
       required_permissions: [mail.send]
       capabilities: ["net.write:example.org"]
       side_effects: [NetWrite]
+      flow: {'': system}
       determinism: NonDeterministic
       idempotent: false
       danger: medium
