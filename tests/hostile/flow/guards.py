@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from toolkeep.flow.settings import read_flow
-
 from tests.hostile.flow.services.service import ACTS, LABELS
 from tests.hostile.flow.world import TOOLS
 from toolkeep import Keep, Question, ToolFailed
+from toolkeep.flow.flow_settings import read_flow
 from toolkeep.policy.policy_settings import PolicySettings
 
 AGENT = "assistant"
