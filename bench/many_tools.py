@@ -25,6 +25,7 @@ from workloads.real import RealTool, read_admitted_tools
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLKEEP = [sys.executable, "-m", "toolkeep"]
+LISTED_TOOLS = 1_250
 VERSION = "2025-11-25"
 INITIALIZE = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}}
 SERVER = """
@@ -87,15 +88,21 @@ def configured(project: Path, tools: list[RealTool]) -> Path:
 
 
 def imported(project: Path, tools: list[RealTool]) -> Path:
-    """A project that has imported the tools from a server."""
-    listed = [
-        {"name": one.name, "description": one.description, "inputSchema": {"type": "object", **one.schema}}
-        for one in tools
-    ]
-    write(project / "tools.json", json.dumps(listed))
+    """A project that has imported the tools from servers, each with no more than one may list."""
     write(project / "server.py", SERVER)
-    command = [sys.executable, "./server.py", "./tools.json"]
-    said("add", "mcp", "many", "--yes", "--code", ".", "--", *command, cwd=project)
+    for start in range(0, len(tools), LISTED_TOOLS):
+        part = tools[start : start + LISTED_TOOLS]
+        listed = [
+            {
+                "name": one.name,
+                "description": one.description,
+                "inputSchema": {"type": "object", **one.schema},
+            }
+            for one in part
+        ]
+        write(project / f"tools_{start}.json", json.dumps(listed))
+        command = [sys.executable, "./server.py", f"./tools_{start}.json"]
+        said("add", "mcp", f"many_{start}", "--yes", "--code", ".", "--", *command, cwd=project)
     return accepted(project)
 
 
