@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from toolkeep.definitions.definition_rules import refuse_problems
-from toolkeep.definitions.injection_scan import InjectionFinding, quarantine_reasons, scan_for_injection
 from toolkeep.definitions.moved_definitions import with_moved_definitions
 from toolkeep.definitions.parameter import NO_PARAMETERS
 from toolkeep.definitions.sanitize import Removal, sanitize_field, sanitize_schema
@@ -27,20 +26,10 @@ OUTPUT_KEYS = ("output_schema", "outputSchema")
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """An imported definition, sanitized, with what was found in its text."""
+    """An imported definition, sanitized, with what was removed from its text."""
 
     definition: ToolDefinition
     removed: tuple[Removal, ...] = ()
-
-    @property
-    def suspicions(self) -> tuple[InjectionFinding, ...]:
-        """What a person should review; computed anew each time."""
-        return scan_for_injection(self.definition, self.removed)
-
-    @property
-    def held_back(self) -> str:
-        """Why a person must review it first; empty if nothing was found."""
-        return quarantine_reasons(self.suspicions)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:

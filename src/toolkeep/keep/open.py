@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.mcp_client.pinned_tools import PinnedTools
     from toolkeep.mcp_client.upstream_provider import McpProvider
+    from toolkeep.registry.admit import AdmittedBefore
     from toolkeep.registry.coerce import Offer
     from toolkeep.registry.lockfile import Lock
     from toolkeep.results.output_check import Normalizers
@@ -131,6 +132,7 @@ def open_keep(
         allows_definitions=settings.allows_definitions,
         record=partial(_open_record, state, settings, root) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
+        admitted=_admitted_before(state, limits or settings.limits),
     )
     providers: list[ToolProvider] = (
         [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
@@ -147,6 +149,15 @@ def open_keep(
     if follow_store or (follow_store is None and settings.store_url):
         keep.follow_store()
     return keep
+
+
+def _admitted_before(state: KeepState | None, limits: Limits) -> "AdmittedBefore | None":
+    """The definitions that were admitted before; None where nothing is stored yet: a start makes no state."""
+    if state is None or not os.path.isdir(state.folder):  # noqa: PTH112 -- never raises
+        return None
+    from toolkeep.storage.admitted_definitions import AdmittedDefinitions
+
+    return AdmittedDefinitions(state.folder, limits)
 
 
 def _guarded(formats: "Formats", tier: Tier) -> "Formats":

@@ -104,9 +104,7 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions
         tool=definition,
         name=name,
         runner=Run(kind="mcp", target=target),
-        # A suspicious tool is registered in quarantine, so that a person can look at it.
-        suspicion=imported.held_back,
-        is_scanned=True,
+        removed=imported.removed,
         warnings=(*imported.warnings, *warnings),
     )
 

@@ -11,6 +11,7 @@ from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.authoring.tool_decorator import tool
 from toolkeep.authoring.wasm_tool import WasmTool
 from toolkeep.definitions.definition_rules import written_by_hand
+from toolkeep.definitions.sanitize import Removal
 from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import DefinitionError, Problem, ToolkeepError
@@ -30,10 +31,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of its code, where a file of tools brings it."""
     held_back: str = ""
     """Why it is quarantined, if it is."""
-    suspicion: str = ""
-    """What a person should review in the text of an import before it is offered."""
-    is_scanned: bool = False
-    """Whether the text of an import was scanned already; `suspicion` is then the whole outcome."""
+    removed: tuple[Removal, ...] = ()
+    """What was removed from the text of an import."""
     aliases: tuple[str, ...] = ()
     """Its aliases, if the tool cannot be read."""
     warnings: tuple[Problem, ...] = ()
