@@ -49,11 +49,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     options = parser.parse_args()
-    tools = read_admitted_tools(options.data, options.tools)
     with empty_home() as home:
         projects = {
-            "a configuration": configured(home / "configured", tools),
-            "an upstream": imported(home / "imported", tools),
+            "a configuration": configured(
+                home / "configured", read_admitted_tools(options.data, options.tools, by_hand=True)
+            ),
+            "upstreams": imported(home / "imported", read_admitted_tools(options.data, options.tools)),
         }
         rows = []
         for source, project in projects.items():
@@ -63,7 +64,7 @@ def main() -> None:
                 texts = [f"{one:.2f}" for one in (walls[0], median(walls), median(works))]
                 rows.append([source, f"toolkeep {name}", *texts, str(measured[0][2])])
     heads = ["from", "by", "first start s", "later s", "processor s", "tools on the page"]
-    print_table(f"{len(tools)} tools: until the first page of tools/list is there", heads, rows)
+    print_table(f"{options.tools} tools: until the first page of tools/list is there", heads, rows)
     print_notes(["later s, processor s: medians of all rounds."])
 
 

@@ -12,7 +12,7 @@ import os
 import stat
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,8 @@ IsAccepted = Callable[[str, str], bool]
 """Whether a person accepted the file at a path with a seal."""
 AcceptedBefore = Callable[[str], str | None]
 """The content of the file at a path that a person accepted last."""
+Parse = Callable[[bytes, str], Document]
+"""Parses the content of the file at a path."""
 
 
 def read_settings(
@@ -79,6 +81,7 @@ def read_settings(
     *,
     accepted_before: AcceptedBefore = lambda _: None,
     takes_proposals: bool = False,
+    parse: Parse = read_yaml,
 ) -> Settings:
     """The combined settings of the user's and the project's files.
 
@@ -88,9 +91,11 @@ def read_settings(
     settings = DEFAULT_SETTINGS
     for path in files.user:
         if (raw := _bytes(path, is_users=True)) is not None:
-            settings = _File(path, raw, settings, environment).settings(lambda *_: True)
+            document = parse(raw, str(path))
+            settings = _File(path, document, settings, environment).settings(lambda *_: True)
     if files.project is not None and (raw := _bytes(files.project, is_users=False)) is not None:
-        file = _File(files.project, raw, settings, environment, is_project=True)
+        document = parse(raw, str(files.project))
+        file = _File(files.project, document, settings, environment, is_project=True)
         settings = file.settings(is_accepted, accepted_before, takes_proposals=takes_proposals)
     return settings
 
@@ -109,19 +114,13 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
         raise FileUnreadable(str(path), f"is writable by everybody; run: chmod o-w {path}")
 
 
-@lru_cache(maxsize=4)
-def _parsed(raw: bytes, path: str) -> Document:
-    """The parsed file, which nobody changes; a command reads its configuration more than once."""
-    return read_yaml(raw, path)
-
-
 class _File:
     """One file over the settings without it."""
 
     def __init__(
         self,
         path: Path,
-        raw: bytes,
+        document: Document,
         before: Settings,
         environment: Mapping[str, str],
         *,
@@ -131,7 +130,7 @@ class _File:
         self._before = before
         self._environment = environment
         self._is_project = is_project
-        self._document = _parsed(raw, self._path)
+        self._document = document
 
     def settings(
         self,

@@ -50,8 +50,13 @@ def definition_from_import(data: Mapping[str, Any], *, kind: SourceKind, origin:
     return import_definition(data, kind=kind, origin=origin).definition
 
 
-def import_definition(data: Mapping[str, Any], *, kind: SourceKind, origin: str, name: str = "") -> Imported:
-    """The same with what was found in its text; `name` is the local name, if `choose_names` chose one."""
+def import_definition(
+    data: Mapping[str, Any], *, kind: SourceKind, origin: str, name: str = "", **ours: Any
+) -> Imported:
+    """The same with what was removed from its text.
+
+    `name` is the local name, if `choose_names` chose one; `ours` are fields that the operator decides.
+    """
     original = data.get("name") if hasattr(data, "get") else None
     if not isinstance(original, str) or not original:
         problem = Problem(
@@ -68,8 +73,8 @@ def import_definition(data: Mapping[str, Any], *, kind: SourceKind, origin: str,
         description=words,
         parameters=parameters or NO_PARAMETERS,
         output_schema=output_schema,
-        danger=_danger(data.get("annotations")),
         source=Source(kind=kind, origin=origin, name="" if name == original else str(original)),
+        **{"danger": _danger(data.get("annotations")), **ours},
     )
     return Imported(definition, (*removed, *from_parameters, *from_output))
 

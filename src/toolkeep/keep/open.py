@@ -30,6 +30,7 @@ from toolkeep.tools.catalog import CoreToolsProvider
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
+    from toolkeep.config.read import Parse
     from toolkeep.config.settings import EventWebhook
     from toolkeep.config.tools_file import ToolsFile
     from toolkeep.definitions.found_tool import FoundTool
@@ -373,15 +374,23 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
     if state is None:
         return read_settings(paths, os.environ, lambda *_: False)
     before = state.accepted_content
-    return read_settings(paths, os.environ, state.is_accepted, accepted_before=before)
+    return read_settings(paths, os.environ, state.is_accepted, accepted_before=before, parse=_parser(state))
+
+
+def _parser(state: KeepState) -> "Parse":
+    from toolkeep.storage.parsed_files import parse_once
+
+    return partial(parse_once, state.folder)
 
 
 def read_proposed(project: Path, state: KeepState | None) -> Settings:
     """The configuration as if it were accepted, for review; see `read_settings`."""
     from toolkeep.config.read import read_settings
+    from toolkeep.json_values.yaml import read_yaml
 
     is_accepted = state.is_accepted if state else lambda *_: False
-    return read_settings(config_paths(project, home_folder()), os.environ, is_accepted, takes_proposals=True)
+    paths, parse = config_paths(project, home_folder()), _parser(state) if state else read_yaml
+    return read_settings(paths, os.environ, is_accepted, takes_proposals=True, parse=parse)
 
 
 def check_accepted(settings: Settings, what: str) -> None:

@@ -81,24 +81,24 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions
     words = tool.get("description")
     data = {**tool, "description": shorten(words, DESCRIPTION_CHARS) if isinstance(words, str) else ""}
     output, warnings = _answers(data.pop("outputSchema", None))
-    try:
-        imported = import_definition(
-            {**data, "outputSchema": output}, kind="mcp", origin=wishes.name, name=name
-        )
-        described_so = with_roles(imported.definition, wishes.roles.get(original, {}))
-    except (DefinitionError, ValueError) as error:
-        return refused_offer(name, in_words(error))
-    raised = imported.definition.danger or Danger.MEDIUM
     # A tool that is called like a pattern for prompts must not have the danger that a person gave to those.
     dangers = wishes.dangers if kind_of(original) is CallKind.TOOL else {}
-    # Category, capabilities and danger are ours; nothing of the server's own claims survives here.
-    definition = described_so.replace(
-        category=Category.EXTERNAL_API,
-        capabilities=wishes.capabilities,
-        danger=dangers.get(original, raised),
-        # Hashed: callers can read a definition, and must not learn where the program lies.
-        metadata={"server": canonical_hash(dict(wishes.identity))},
-    )
+    try:
+        imported = import_definition(
+            {**data, "outputSchema": output},
+            kind="mcp",
+            origin=wishes.name,
+            name=name,
+            # Category, capabilities and danger are ours; nothing of the server's own claims survives here.
+            category=Category.EXTERNAL_API,
+            capabilities=wishes.capabilities,
+            # Hashed: callers can read a definition, and must not learn where the program lies.
+            metadata={"server": canonical_hash(dict(wishes.identity))},
+            **({"danger": dangers[original]} if original in dangers else {}),
+        )
+        definition = with_roles(imported.definition, wishes.roles.get(original, {}))
+    except (DefinitionError, ValueError) as error:
+        return refused_offer(name, in_words(error))
     target = {**wishes.target, "upstream": wishes.name, "tool": original, "pin": pin}
     return Offer(
         tool=definition,

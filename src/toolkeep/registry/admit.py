@@ -83,7 +83,7 @@ def admit(
     is_refused = by_hand and not circumstances.held_back
     (problems if is_refused else warnings).extend(_unknown_permissions(definition, permissions))
     compile_both = partial(_compile, definition, limits, formats or {}, shows_values=shows_values)
-    schemas = ToolSchemas(definition.name, compile_both)
+    schemas = ToolSchemas(definition.name, definition.parameters, compile_both)
     # The schemas of built-in tools are constants, which the default limits admit (a test checks). A process
     # that only lists its tools needs neither them nor the engine.
     if known_warnings is not None:

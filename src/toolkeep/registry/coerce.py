@@ -39,6 +39,25 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     locate: Callable[[str], str] | None = None
     """The position of a field in the file that the tool comes from."""
 
+    @property
+    def suspicion(self) -> str:
+        """What a person should review first; scanned anew each time."""
+        return suspicion_of(self.tool, self.removed) if isinstance(self.tool, ToolDefinition) else ""
+
+
+def suspicion_of(
+    definition: ToolDefinition, removed: Sequence[Removal] = (), *, is_known: bool = False
+) -> str:
+    """What a person should review first. Every import is scanned, whichever provider brings it.
+
+    The text of a known one was scanned before; what was removed from it is not part of its hash.
+    """
+    if definition.source.is_by_hand or (is_known and not removed):
+        return ""
+    from toolkeep.definitions.injection_scan import hidden_text, quarantine_reasons, scan_for_injection
+
+    return quarantine_reasons(hidden_text(removed) if is_known else scan_for_injection(definition, removed))
+
 
 def coerce_tool(given: Any, services: Sequence[object] = ()) -> tuple[ToolDefinition, Any]:
     """The definition and its runner; raises a `DefinitionError` with every problem."""

@@ -14,7 +14,6 @@ import msgspec
 
 from toolkeep.authoring.code_reference import isolation_problems
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.sanitize import Removal
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.version_order import fold
 from toolkeep.definitions.vocabulary import Tier
@@ -33,7 +32,15 @@ from toolkeep.events import (
 )
 from toolkeep.limits import DEFAULT_LIMITS, EXECUTION_SECONDS, OUTPUT_BYTES, SLOW_COMPILATION_MS, Limits
 from toolkeep.registry.admit import AdmissionContext, AdmittedBefore, admit
-from toolkeep.registry.coerce import Offer, coerce_tool, located, name_of, names_of, pass_through
+from toolkeep.registry.coerce import (
+    Offer,
+    coerce_tool,
+    located,
+    name_of,
+    names_of,
+    pass_through,
+    suspicion_of,
+)
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.tiers import check_custom, includes_built_in
 from toolkeep.registry.tool_provider import CODE, CORE, OURS, PROJECT, ToolProvider
@@ -235,7 +242,7 @@ class Registrar:
             is_custom=bool(offer and offer.is_custom),
             code_hash=offer.code_hash if offer else "",
             held_back=offer.held_back if offer else "",
-            suspicion=_suspicion(definition, offer.removed if offer else (), is_known=known is not None),
+            suspicion=suspicion_of(definition, offer.removed if offer else (), is_known=known is not None),
             problems=isolation_problems(given, definition, runner, self._services),
             warnings=offer.warnings if offer else (),
         )
@@ -292,18 +299,6 @@ class Registrar:
                     tool_name=name, constraint=constraint, value=value, max_value=most
                 )
                 self._bus.tell(violated)
-
-
-def _suspicion(definition: ToolDefinition, removed: Sequence[Removal], *, is_known: bool) -> str:
-    """What a person should review first. Every import is scanned, whichever provider brings it.
-
-    The text of a known one was scanned before; what was removed from it is not part of its hash.
-    """
-    if definition.source.is_by_hand or (is_known and not removed):
-        return ""
-    from toolkeep.definitions.injection_scan import hidden_text, quarantine_reasons, scan_for_injection
-
-    return quarantine_reasons(hidden_text(removed) if is_known else scan_for_injection(definition, removed))
 
 
 def tools_of_tier(tools: Iterable[Any], tier: Tier) -> list[Any]:

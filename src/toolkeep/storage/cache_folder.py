@@ -21,7 +21,8 @@ from toolkeep.limits import CACHE_FILE_BYTES
 from toolkeep.storage.atomic_files import write_whole
 from toolkeep.storage.state_folder import check_private, make_private
 
-_ENGINE: Final = "jsonschema_rs"
+ROOMS: Final = ("config", "definitions", "json_values", "registry", "validation")
+LIBRARIES: Final = ("jsonschema_rs", "yaml")
 
 
 class CacheFolder:
@@ -61,18 +62,15 @@ def _check_own(status: os.stat_result) -> None:
 
 
 def checking_program() -> list[Any]:
-    """What decides about definitions and files beside their content: this program and its schema engine.
+    """What decides about definitions and files beside their content: this program and its libraries.
 
     Modification times too: the code of a checkout changes without a new version. `OSError` if unknown.
     """
     ours = Path(toolkeep.__file__).parent
-    changed = max(
-        one.stat().st_mtime_ns
-        for room in ("config", "definitions", "json_values", "registry", "validation")
-        for one in os.scandir(ours / room)
-    )
-    found = find_spec(_ENGINE)
-    engine = Path(found.origin).parent if found and found.origin else ours
-    # As in `version.py`: importlib.metadata takes 20 to 100 ms to load.
-    named = sorted(path.name for path in engine.parent.glob(f"{_ENGINE}-*.dist-info"))
-    return [toolkeep.__version__, changed, sys.version, str(engine), engine.stat().st_mtime_ns, named]
+    modules = [one for room in ROOMS for one in os.scandir(ours / room) if one.name.endswith(".py")]
+    changed = max(one.stat().st_mtime_ns for one in modules)
+    found = [spec.origin for spec in map(find_spec, LIBRARIES) if spec and spec.origin]
+    folders = sorted({Path(origin).parent.parent for origin in found})
+    # The names of metadata hold the versions; importlib.metadata takes 20 to 100 ms to load.
+    packages = [[str(one), sorted(path.name for path in one.glob("*-info"))] for one in folders]
+    return [toolkeep.__version__, sys.version, changed, packages]
