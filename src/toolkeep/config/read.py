@@ -43,7 +43,7 @@ from toolkeep.definitions.serialization import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
 from toolkeep.host.files import read_ordinary
-from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
+from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.pointers import child, escaped, steps_of
 from toolkeep.json_values.yaml import Document, Place, read_yaml
 from toolkeep.limits import (
@@ -179,7 +179,8 @@ class _File:
         # The effects too: under other user settings the same file may grant more than the person saw. The
         # code too: the file only names it, and another script under the same name is another tool.
         sealed = {"file": self._document.data, "effects": said, "code": code}
-        seal = canonical_hash(sealed)
+        content = canonical_bytes(sealed)
+        seal = hashlib.sha256(content).hexdigest()
         counts = not self._is_project or not effects or is_accepted(real_path, seal)
         text = None if counts else accepted_before(real_path)
         before = json.loads(text) if text else None
@@ -190,7 +191,7 @@ class _File:
             effects=effects,
             counts=counts,
             code=code,
-            content=canonical_bytes(sealed).decode() if self._is_project else "",
+            content=content.decode() if self._is_project else "",
             changed_code=changed_files(before["code"], code) if before else (),
             is_changed=before is not None and {**sealed, "code": None} != {**before, "code": None},
         )
@@ -364,6 +365,7 @@ class _File:
     def _tools(
         self, data: dict[str, Any], code: Mapping[str, str], *, held_back: str
     ) -> Iterator[ConfiguredTool]:
+        root = str(Path(self._path).parent.parent) if self._is_project else ""
         for pointer in TOOL_LISTS:
             for index, tool in enumerate(at(data, pointer) or ()):
                 name = tool.get("name") if isinstance(tool, dict) else None
@@ -373,7 +375,7 @@ class _File:
                     locate=partial(_locate, self._document, f"{pointer}/{index}"),
                     is_project=self._is_project,
                     held_back=held_back,
-                    root=str(Path(self._path).parent.parent) if self._is_project else "",
+                    root=root,
                     code=code,
                 )
 

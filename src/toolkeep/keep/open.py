@@ -77,6 +77,7 @@ def open_keep(
     approver: "Approver | None" = None,
     answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
+    default_wait_s: float = 0.0,
     permissions: Sequence[str] = (),
     policies: Sequence[str] = (),
     agents: Mapping[str, AgentKeywords] | None = None,
@@ -93,7 +94,7 @@ def open_keep(
     `tool_secrets` are what `context.secret` gives, by tool; `before_call` are hooks that may change arguments
     before they are validated, `after_call` those that may change results before they are checked;
     `approver` asks a person where one must agree; `approval_wait_s` is how long a call waits for one
-    elsewhere, instead of as configured;
+    elsewhere, instead of as configured, and `default_wait_s` where nothing is configured;
     `permissions` are names that your tools may require, beside the known ones and those of the configuration;
     `policies` are Cedar texts, `agents` what each agent holds, as `declare_agent` takes it, and `paranoid`
     has calls of low danger asked about too; beside a configuration they can only be stricter;
@@ -119,7 +120,7 @@ def open_keep(
         sign_ins=sign_ins_of(state),
         closed=settings.disabled,
         policy=_with_arguments(
-            _policy_settings(settings, root, state, approval_wait_s, permissions),
+            _policy_settings(settings, root, state, approval_wait_s, default_wait_s, permissions),
             sources_of(policies),
             agents or {},
             is_paranoid=paranoid,
@@ -182,6 +183,7 @@ def _policy_settings(
     project: Path,
     state: KeepState | None,
     wait_s: float | None,
+    default_wait_s: float,
     permissions: Sequence[str],
 ) -> PolicySettings:
     grants = {
@@ -199,7 +201,7 @@ def _policy_settings(
         files=tuple(trusted_files(settings)),
         unconfined=settings.unconfined,
         is_paranoid=settings.is_paranoid,
-        wait_s=settings.approval_wait_s if wait_s is None else wait_s,
+        wait_s=settings.approval_wait_s or default_wait_s if wait_s is None else wait_s,
     )
 
 
