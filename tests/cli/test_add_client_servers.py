@@ -46,5 +46,12 @@ def test_a_clients_servers_are_added_each_with_its_verdict(project: Path) -> Non
     assert kept.read_text() == f"{KEY}\n"
     accept(project)
     assert greeted(project) == "hello kept"
-    assert invoke(project, "remove", "hello", "--yes").exit_code == 0
-    assert not kept.exists()
+    # One of them by its name, with options of its own: the same.
+    for words in (("hello", str(file)), ("hello", "--from", str(file))):
+        assert invoke(project, "remove", "hello", "--yes").exit_code == 0
+        assert not kept.exists()
+        assert invoke(project, "add", "mcp", *words).exit_code == 1  # nobody agreed
+        done = invoke(project, "add", "mcp", *words, "--danger", "greet=low", "--yes")
+        assert (done.exit_code, kept.read_text()) == (0, "another\n")
+    assert 'secrets:\n      "API_KEY": {stored: "API_KEY"}' in (project / ".agent/config.yml").read_text()
+    assert "has no server 'box'" in invoke(project, "add", "mcp", "box", str(file)).stderr

@@ -181,22 +181,6 @@ def test_data_that_the_command_names_is_written_and_a_denied_file_is_named_to_th
     assert (found.denied, found.subject) == (Denied.FILE, str(denied))
 
 
-def test_a_client_s_configuration_names_a_server_and_its_secrets_are_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = {"command": interpreter(), "args": ["-I", "-S", SCRIPT], "env": {"TOKEN": "s3cr3t"}}
-    (tmp_path / "claude.json").write_text(json.dumps({"mcpServers": {"up": words}}))
-    add(tmp_path, "up", str(tmp_path / "claude.json"))
-    written = (tmp_path / ".agent" / "config.yml").read_text()
-    assert "s3cr3t" not in written
-    assert '"TOKEN": "{secret:TOKEN}"' in written
-    (missing,) = call_all(tmp_path, [("echo", {"text": "a"})])
-    assert missing.code is Code.SECRET_UNAVAILABLE
-    monkeypatch.setenv("TOKEN", "s3cr3t")
-    (given,) = call_all(tmp_path, [("echo", {"text": "a"})])
-    assert given.ok, given.text
-
-
 @pytest.mark.spec("AUD-5")
 def test_a_server_that_says_its_secrets_says_them_to_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -8,22 +8,17 @@ from toolkeep.cli.client_config import ClientServer, read_client_servers
 from toolkeep.cli.config_edit import check_agreed
 from toolkeep.cli.import_server import ImportChoices, import_server
 from toolkeep.cli.options import say, say_done, say_failed
-from toolkeep.cli.package_install import InstallOptions, resolve_packages
-from toolkeep.cli.upstream_access import store_secrets
-from toolkeep.errors import ImportRefused, ToolkeepError
-from toolkeep.text.display import counted, visible
+from toolkeep.cli.package_install import InstallOptions, resolved_packages
+from toolkeep.errors import ToolkeepError
+from toolkeep.text.display import counted
 
 
-def add_client_servers(
-    root: Path, path: Path, only: str | None, options: InstallOptions, *, is_agreed: bool
-) -> dict[str, Any]:
-    """Add the servers of a file, or one of them; what became of each.
+def add_client_servers(root: Path, path: Path, options: InstallOptions, *, is_agreed: bool) -> dict[str, Any]:
+    """Add the servers of a file; what became of each.
 
     Credentials go into the state of the keep. A server that cannot be added does not keep the others out.
     """
-    servers = [server for server in read_client_servers(path) if only in (None, server.name)]
-    if not servers:
-        raise ImportRefused(visible(str(path)), f"has no server '{visible(str(only))}'")
+    servers = read_client_servers(path)
     if not options.as_json:
         for server in servers:
             say(f"  {server.name}: {_shown(server)}")
@@ -45,11 +40,9 @@ def _added(root: Path, server: ClientServer, options: InstallOptions) -> dict[st
     if server.problem:
         return _verdict(server, server.problem, options)
     try:
-        packages = resolve_packages(root, server.entry, options)
         choices = ImportChoices(is_agreed=True, as_json=options.as_json)
-        told = import_server(root, server.name, dict(server.entry), server.secrets, packages, choices)
-        # Last: a server of this name may be there already, with secrets of its own.
-        store_secrets(root, server.name, server.secrets)
+        with resolved_packages(root, server.entry, options) as packages:
+            told = import_server(root, server.name, dict(server.entry), server.secrets, packages, choices)
     except ToolkeepError as error:
         return _verdict(server, error.message, options, error.hint)
     if not options.as_json:

@@ -11,15 +11,13 @@ from typing import Any
 import click
 
 from toolkeep.cli.add_client_servers import add_client_servers
+from toolkeep.cli.client_config import read_client_server
 from toolkeep.cli.config_edit import check_agreed, check_name
 from toolkeep.cli.import_server import ImportChoices, import_server
 from toolkeep.cli.observe import ask_for_grant
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.cli.package_install import InstallOptions, install_pinned, resolve_packages
-from toolkeep.cli.upstream_access import (
-    add_oauth,
-    known_server,
-)
+from toolkeep.cli.package_install import InstallOptions, install_pinned, package_options, resolved_packages
+from toolkeep.cli.upstream_access import add_oauth, known_server
 from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.errors import ImportRefused
@@ -27,7 +25,6 @@ from toolkeep.keep.open import project_folder
 from toolkeep.mcp_client.packages.runner_commands import read_command
 from toolkeep.mcp_client.upstream_provider import capabilities_of
 from toolkeep.mcp_protocol.versions import HANDSHAKE_VERSIONS, MODERN_VERSIONS
-from toolkeep.sources.definition_files import read_data
 from toolkeep.text.display import counted, visible
 
 _SYSTEM = "/usr/local/bin:/usr/bin:/bin"
@@ -82,13 +79,7 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option("--client-id", help="OAuth client id, for servers without dynamic registration.")
 @click.option("--client-secret", metavar="VARIABLE", help="Variable that holds the OAuth client secret.")
 @click.option("--issuer", help="Accept only this OAuth authorization server.")
-@click.option("--allow-new", is_flag=True, help="Install package versions that are younger than seven days.")
-@click.option(
-    "--allow-scripts",
-    multiple=True,
-    metavar="PACKAGE",
-    help="Run the install scripts of this npm package, confined; repeatable.",
-)
+@package_options
 @click.option(
     "--danger", "dangers", multiple=True, metavar="TOOL=LEVEL", help="Danger of one of its tools; repeatable."
 )
@@ -126,42 +117,42 @@ def command(
     """Import the tools of an MCP server under NAME.
 
     The server is a program and its arguments after --, an address, or the configuration file of a client
-    that knows a server of that name (mcpServers), which is shown before anything of it is started. A program
+    that has a server of that name, as --from; it is shown before anything of it is started. A program
     is started in the sandbox, reaches what --capability grants and nothing else, and is asked for its tools.
     What npx, uvx, pipx run or bunx would download is installed once, confined, and runs from there. The list
     is kept beside .agent/config.yml. Nothing is called before `toolkeep accept`.
 
-    With --from, all servers of a client's file are added, each with its own verdict. Credentials in their
-    variables and headers are stored in the state folder, and not in the project.
+    With --from and no NAME, all servers of a client's file are added, each with its own verdict. Credentials
+    in their variables and headers are stored in the state folder, and not in the project.
     """
     root = project_folder(project)
     options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
-    if source is not None:
-        _add_all(add_client_servers(root, source, name, options, is_agreed=yes), as_json=as_json)
-        return
     if name is None:
-        raise click.UsageError("Missing argument 'NAME'.")
+        if source is None:
+            raise click.UsageError("Missing argument 'NAME'.")
+        _add_all(add_client_servers(root, source, options, is_agreed=yes), as_json=as_json)
+        return
     check_name(name)
-    given: dict[str, str] = {}
+    choices = ImportChoices(
+        dangers=dangers, is_signed_in=sign_in, is_there=refresh, is_agreed=yes, as_json=as_json
+    )
     if refresh:
         entry, known = known_server(root, name)
-        packages = install_pinned(root, known.packages)
+        told = import_server(root, name, entry, {}, install_pinned(root, known.packages), choices)
     else:
-        entry, given = _described(root, name, server, capabilities, code, variables, headers)
+        file = source or _client_file(server)
+        entry, given = _described(root, name, file or server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
         lists = {"prompts": list(prompts), "resources": list(resources)}
         entry |= {key: patterns for key, patterns in lists.items() if patterns}
         entry |= {"start_timeout_s": start_timeout} if start_timeout else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
-        if _is_from_file(server):
+        if file is not None:
             _agree(entry, is_agreed=yes, as_json=as_json)
-        packages = resolve_packages(root, entry, options)
-        if observe:
-            ask_for_grant(root, name, entry, packages, is_asked=not yes, as_json=as_json)
-    choices = ImportChoices(
-        dangers=dangers, is_signed_in=sign_in, is_there=refresh, is_agreed=yes, as_json=as_json
-    )
-    told = import_server(root, name, entry, given, packages, choices)
+        with resolved_packages(root, entry, options) as packages:
+            if observe:
+                ask_for_grant(root, name, entry, packages, is_asked=not yes, as_json=as_json)
+            told = import_server(root, name, entry, given, packages, choices)
     is_new = told.pop("is_new")
     if as_json:
         print_json(told)
@@ -205,20 +196,22 @@ def _program(word: str, root: Path) -> str:
 def _described(
     root: Path,
     name: str,
-    server: tuple[str, ...],
+    server: Path | tuple[str, ...],
     capabilities: tuple[str, ...],
     code: tuple[str, ...],
     variables: tuple[str, ...],
     headers: tuple[str, ...],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The configuration entry, and secrets from a client's file, used only for this listing."""
+    """The configuration entry, and the credentials from a client's file, which are stored."""
+    entry: dict[str, Any]
     given: dict[str, str] = {}
     if not server:
         raise ImportRefused(f"'{name}'", "no server was given", hint="give -- COMMAND, a URL or a file")
-    if len(server) == 1 and re.match(r"https?://", server[0]):
-        entry: dict[str, Any] = {"url": server[0]}
-    elif _is_from_file(server):
-        entry, given = _read_client_config(Path(server[0]), name)
+    if isinstance(server, Path):
+        found = read_client_server(server, name)
+        entry, given = dict(found.entry), found.secrets
+    elif len(server) == 1 and re.match(r"https?://", server[0]):
+        entry = {"url": server[0]}
     else:
         is_installed = read_command(server) is not None
         entry = {"command": [server[0] if is_installed else _program(server[0], root), *server[1:]]}
@@ -237,54 +230,9 @@ def _described(
     return {**entry, **{key: value for key, value in more.items() if value}}, given
 
 
-def _read_client_config(path: Path, name: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The entry of a server in a client's configuration (`mcpServers`), and its secret values.
-
-    The values are never written: the entry names environment variables in their place, since
-    `.agent/config.yml` is committed.
-    """
-    data = read_data(path)
-    servers = next(
-        (data[key] for key in ("mcpServers", "servers") if isinstance(data, dict) and key in data), None
-    )
-    if not isinstance(servers, dict) or not isinstance(servers.get(name), dict):
-        known = ", ".join(map(visible, servers)) if isinstance(servers, dict) else "none"
-        raise ImportRefused(str(path), f"has no server '{name}'", hint=f"it has: {known}")
-    server = servers[name]
-    if isinstance(server.get("url"), str):
-        return _from_url(server)
-    words = [server.get("command"), *(server.get("args") or ())]
-    if not all(isinstance(word, str) and word for word in words):
-        raise ImportRefused(str(path), f"has neither command nor url for '{name}'")
-    given = _texts(server.get("env"))
-    entry: dict[str, Any] = {"command": words}
-    if given:
-        entry["environment"] = {variable: f"{{secret:{variable}}}" for variable in given}
-        entry["secrets"] = {variable: {"env": variable} for variable in given}
-    return entry, given
-
-
-def _from_url(server: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    given = _texts(server.get("headers"))
-    entry: dict[str, Any] = {"url": server["url"]}
-    if given:
-        entry["headers"] = {header: f"{{secret:{header}}}" for header in given}
-        entry["secrets"] = {header: {"env": _variable(header)} for header in given}
-    return entry, given
-
-
-def _variable(header: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in header.upper())
-
-
-def _texts(found: Any) -> dict[str, str]:
-    if not isinstance(found, dict):
-        return {}
-    return {str(key): value for key, value in found.items() if isinstance(value, str)}
-
-
-def _is_from_file(server: tuple[str, ...]) -> bool:
-    return len(server) == 1 and server[0].endswith(".json") and not re.match(r"https?://", server[0])
+def _client_file(server: tuple[str, ...]) -> Path | None:
+    is_file = len(server) == 1 and server[0].endswith((".json", ".toml")) and "://" not in server[0]
+    return Path(server[0]) if is_file else None
 
 
 def _agree(entry: dict[str, Any], *, is_agreed: bool, as_json: bool) -> None:

@@ -65,6 +65,18 @@ def read_client_servers(path: Path) -> list[ClientServer]:
     return [_server(str(name), said) for name, said in found.items()]
 
 
+def read_client_server(path: Path, name: str) -> ClientServer:
+    """One server of a client's file; raises `ImportRefused` if it is not there or cannot be added."""
+    servers = read_client_servers(path)
+    for server in servers:
+        if server.name == name and server.problem:
+            raise ImportRefused(f"'{name}'", server.problem)
+        if server.name == name:
+            return server
+    known = ", ".join(server.name for server in servers)
+    raise ImportRefused(visible(str(path)), f"has no server '{name}'", hint=f"it has: {known}")
+
+
 def _server(name: str, said: Any) -> ClientServer:
     plain = re.sub(r"[^a-z0-9_-]+", "_", name.lower()).strip("_-")[:32]
     if not isinstance(said, dict):

@@ -9,12 +9,11 @@ from toolkeep.cli.approval_prompt import can_ask
 from toolkeep.cli.config_edit import Addition, propose, write_addition
 from toolkeep.cli.danger_dialogue import ask_dangers, original_of, read_dangers, reading_tools
 from toolkeep.cli.options import say
-from toolkeep.cli.package_install import discard_packages
-from toolkeep.cli.upstream_access import access_for, keep_sign_in, list_server_tools
+from toolkeep.cli.upstream_access import access_for, keep_sign_in, list_server_tools, store_secrets
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.vocabulary import CallKind
-from toolkeep.errors import ImportRefused, ToolkeepError
+from toolkeep.errors import ImportRefused
 from toolkeep.keep.open import offered_by_project
 from toolkeep.mcp_client.item_import import import_items
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
@@ -45,23 +44,10 @@ def import_server(
     packages: PinnedPackages | None,
     choices: ImportChoices,
 ) -> dict[str, Any]:
-    """Import a server by its configuration entry; what was imported, as JSON data."""
-    try:
-        return _import_server(root, name, entry, given, packages, choices)
-    except ToolkeepError:
-        if packages is not None and not choices.is_there:
-            discard_packages(root, packages.digest)
-        raise
+    """Import a server by its configuration entry; what was imported, as JSON data.
 
-
-def _import_server(
-    root: Path,
-    name: str,
-    entry: dict[str, Any],
-    given: dict[str, str],
-    packages: PinnedPackages | None,
-    choices: ImportChoices,
-) -> dict[str, Any]:
+    `given` are its credentials, which are stored.
+    """
     as_json = choices.as_json
     access = access_for(root, name, entry, given, is_signed_in=choices.is_signed_in)
     listing = list_server_tools(root, name, entry, given, access, packages)
@@ -92,6 +78,9 @@ def _import_server(
     if is_new:
         write_addition(addition, is_agreed=choices.is_agreed, as_json=as_json)
     keep_sign_in(root, name, access)
+    # Last: a server of this name may be there already, with credentials of its own.
+    if given:
+        store_secrets(root, name, given)
     refused = {str(offer.name): why for offer in offers if (why := _problem(offer))}
     told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}
     return {**told, "refused": refused, "is_new": is_new}

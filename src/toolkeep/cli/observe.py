@@ -17,7 +17,6 @@ from click.core import ParameterSource
 from toolkeep.cli.approval_prompt import can_ask, forget_typed
 from toolkeep.cli.danger_dialogue import reading_tools, typed_line
 from toolkeep.cli.options import print_json, say
-from toolkeep.cli.package_install import discard_packages
 from toolkeep.cli.progress import progress
 from toolkeep.cli.upstream_access import started_entry, trusted_paths_of
 from toolkeep.errors import ImportRefused
@@ -70,8 +69,6 @@ def ask_for_grant(
         return
     if not as_json:
         _show_command(proposal, reading, command)
-    if packages is not None:
-        discard_packages(root, packages.digest)
     sys.exit(0)
 
 

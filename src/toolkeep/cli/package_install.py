@@ -1,14 +1,16 @@
 """Resolving and installing the packages of a server, while a person is present."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 import msgspec
 
 from toolkeep.cli.config_edit import check_agreed
-from toolkeep.cli.options import say, warn
+from toolkeep.cli.options import P, R, say, warn
 from toolkeep.cli.progress import progress
 from toolkeep.errors import FileUnreadable, ImportRefused, NotAccepted, StateUnusable
 from toolkeep.keep.open import open_state
@@ -26,6 +28,20 @@ if TYPE_CHECKING:
 
 MIN_RELEASE_AGE_DAYS: Final = 7
 """Most hijacked releases were found out and removed within days."""
+
+
+def package_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Add the options that loosen how packages are installed."""
+    new = click.option(
+        "--allow-new", is_flag=True, help="Install package versions that are younger than seven days."
+    )
+    scripts = click.option(
+        "--allow-scripts",
+        multiple=True,
+        metavar="PACKAGE",
+        help="Run the install scripts of this npm package, confined; repeatable.",
+    )
+    return new(scripts(command))
 
 
 class InstallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +67,24 @@ def state_path(root: Path) -> Path:
     return Path(state.folder)
 
 
-def resolve_packages(root: Path, entry: Mapping[str, Any], options: InstallOptions) -> PinnedPackages | None:
-    """Resolve what a server needs, as the registry has it now, and install it; None for other programs."""
+@contextmanager
+def resolved_packages(
+    root: Path, entry: Mapping[str, Any], options: InstallOptions
+) -> Iterator[PinnedPackages | None]:
+    """Resolve what a server needs, as the registry has it now, and install it; None for other programs.
+
+    What is installed is removed again if the body fails or exits.
+    """
+    packages = _resolve(root, entry, options)
+    try:
+        yield packages
+    except BaseException:
+        if packages is not None:
+            discard_packages(root, packages.digest)
+        raise
+
+
+def _resolve(root: Path, entry: Mapping[str, Any], options: InstallOptions) -> PinnedPackages | None:
     command = read_command(tuple(entry.get("command") or ()))
     if command is None:
         return None

@@ -6,9 +6,14 @@ import click
 
 from toolkeep.cli.config_edit import check_agreed, check_name
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.cli.package_install import InstallOptions, discard_packages, remove_unused, resolve_packages
+from toolkeep.cli.package_install import (
+    InstallOptions,
+    package_options,
+    remove_unused,
+    resolved_packages,
+)
 from toolkeep.cli.upstream_access import known_server, list_server_tools
-from toolkeep.errors import FileUnreadable, ImportRefused, ToolkeepError
+from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.keep.open import Offered, offered_by_project, project_folder
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.registry.lockfile import Difference, Lock, arriving_lock, differences, of_origins
@@ -18,13 +23,7 @@ from toolkeep.text.display import visible
 
 @click.command("update")
 @click.argument("name")
-@click.option("--allow-new", is_flag=True, help="Install package versions that are younger than seven days.")
-@click.option(
-    "--allow-scripts",
-    multiple=True,
-    metavar="PACKAGE",
-    help="Run the install scripts of this npm package, confined; repeatable. By default as before.",
-)
+@package_options
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
 @common
@@ -39,9 +38,10 @@ def command(
 ) -> None:
     """Update the packages of the MCP server NAME, which npx, uvx or the like would start.
 
-    They are resolved and installed anew, beside those in use, and the server is asked for its tools. What
-    would change is shown first: packages, and the definitions and danger of tools. The old packages stay in
-    use until you agree and accept the new list with `toolkeep accept`.
+    They are resolved and installed anew, beside those in use, and the server is asked for its tools. Install
+    scripts run as before, or as --allow-scripts says. What would change is shown first: packages, and the
+    definitions and danger of tools. The old packages stay in use until you agree and accept the new list with
+    `toolkeep accept`.
     """
     root = project_folder(project)
     check_name(name)
@@ -51,10 +51,9 @@ def command(
         raise ImportRefused(f"'{name}'", "does not run from installed packages", hint=hint)
     scripts = allow_scripts or before.packages.scripts
     options = InstallOptions(allow_new=allow_new, allow_scripts=scripts, as_json=as_json)
-    packages = resolve_packages(root, entry, options)
-    if packages is None:
-        raise ImportRefused(f"'{name}'", "has another command than its packages were pinned for")
-    try:
+    with resolved_packages(root, entry, options) as packages:
+        if packages is None:
+            raise ImportRefused(f"'{name}'", "has another command than its packages were pinned for")
         after = list_server_tools(root, name, entry, {}, None, packages)
         changes = _changes(root, name, after)
         if changes:
@@ -63,9 +62,6 @@ def command(
             if not yes:
                 check_agreed("Write this?", as_json=as_json)
             _write(root / ".agent" / str(entry["mcp"]), after)
-    except ToolkeepError:
-        discard_packages(root, packages.digest)
-        raise
     remove_unused(root, {before.packages.digest, packages.digest})
     if as_json:
         print_json({"upstream": name, "changes": [change.to_dict() for change in changes]})
