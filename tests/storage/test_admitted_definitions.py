@@ -90,6 +90,11 @@ def test_a_warm_start_finds_the_same_as_a_cold_one_in_real_tools(tmp_path: Path,
     assert warm.get(name).arguments.schema == cold.get(name).arguments.schema
 
 
+def replace_by_fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file, 0o600)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -98,7 +103,7 @@ def test_a_warm_start_finds_the_same_as_a_cold_one_in_real_tools(tmp_path: Path,
         lambda file: file.write_text(json.dumps(dict.fromkeys(json.loads(file.read_text()), "x"))),
         lambda file: file.chmod(0o644),
         lambda file: file.parent.chmod(0o755),
-        lambda file: file.rename(file.with_name("other")) and os.mkfifo(file, 0o600),
+        replace_by_fifo,
         lambda file: file.rename(file.with_name("f" * 64 + ".json")),
     ],
     ids=["truncated", "of another shape", "of other types", "readable", "folder open", "a FIFO", "foreign"],
