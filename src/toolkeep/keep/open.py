@@ -157,7 +157,7 @@ def _admitted_before(state: KeepState | None, limits: Limits) -> "AdmittedBefore
     """The definitions that were admitted before; None where nothing is stored yet: a start makes no state."""
     if state is None or not os.path.isdir(state.folder):  # noqa: PTH112 -- never raises
         return None
-    from toolkeep.storage.admitted_definitions import AdmittedDefinitions
+    from toolkeep.storage.start_cache import AdmittedDefinitions
 
     return AdmittedDefinitions(state.folder, limits)
 
@@ -380,7 +380,7 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
 
 
 def _parser(state: KeepState) -> "Parse":
-    from toolkeep.storage.parsed_files import parse_once
+    from toolkeep.storage.start_cache import parse_once
 
     return partial(parse_once, state.folder)
 

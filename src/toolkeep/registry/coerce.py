@@ -1,7 +1,7 @@
 """Turn whatever a host or provider offers as a tool into a definition and its runner."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,11 +11,13 @@ from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.authoring.tool_decorator import tool
 from toolkeep.authoring.wasm_tool import WasmTool
 from toolkeep.definitions.definition_rules import written_by_hand
-from toolkeep.definitions.sanitize import Removal
 from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import DefinitionError, Problem, ToolkeepError
 from toolkeep.text.display import echo_name
+
+if TYPE_CHECKING:
+    from toolkeep.definitions.sanitize import Removal
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +33,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of its code, where a file of tools brings it."""
     held_back: str = ""
     """Why it is quarantined, if it is."""
-    removed: tuple[Removal, ...] = ()
+    removed: "tuple[Removal, ...]" = ()
     """What was removed from the text of an import."""
     aliases: tuple[str, ...] = ()
     """Its aliases, if the tool cannot be read."""
@@ -46,7 +48,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def suspicion_of(
-    definition: ToolDefinition, removed: Sequence[Removal] = (), *, is_known: bool = False
+    definition: ToolDefinition, removed: "Sequence[Removal]" = (), *, is_known: bool = False
 ) -> str:
     """What a person should review first. Every import is scanned, whichever provider brings it.
 

@@ -235,7 +235,8 @@ class Registrar:
         offer = given if isinstance(given, Offer) else None
         if offer and offer.is_custom:
             check_custom(self._tier, definition)
-        known = self._admitted.warnings_of(definition.hash) if self._admitted is not None else None
+        admitted = None if provider == CORE else self._admitted
+        known = admitted.warnings_of(definition.hash) if admitted is not None else None
         circumstances = AdmissionContext(
             provider=provider,
             is_built_in=provider == CORE,

@@ -10,7 +10,6 @@ import json
 import os
 import stat
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,13 +63,15 @@ def _check_own(status: os.stat_result) -> None:
 def checking_program() -> list[Any]:
     """What decides about definitions and files beside their content: this program and its libraries.
 
+    The names of installed metadata hold the versions of all; importlib.metadata takes 20 to 100 ms to load.
     Modification times too: the code of a checkout changes without a new version. `OSError` if unknown.
     """
+    from importlib.util import find_spec
+
     ours = Path(toolkeep.__file__).parent
     modules = [one for room in ROOMS for one in os.scandir(ours / room) if one.name.endswith(".py")]
     changed = max(one.stat().st_mtime_ns for one in modules)
     found = [spec.origin for spec in map(find_spec, LIBRARIES) if spec and spec.origin]
-    folders = sorted({Path(origin).parent.parent for origin in found})
-    # The names of metadata hold the versions; importlib.metadata takes 20 to 100 ms to load.
+    folders = sorted({ours.parent, *(Path(origin).parent.parent for origin in found)})
     packages = [[str(one), sorted(path.name for path in one.glob("*-info"))] for one in folders]
-    return [toolkeep.__version__, sys.version, changed, packages]
+    return [sys.version, changed, packages]

@@ -1,11 +1,15 @@
-"""The definitions that this program admitted before, in the state folder: their warnings by definition hash.
+"""What a start found out, in the state folder, for the next one: which definitions it admitted, by their hash,
+and what large configuration files say.
 
-An entry says that the schemas compiled quickly and that nothing in the text was suspicious. It was made under
-the same limits by the same program and schema engine (`checking_program`), so that both would decide the same
-again. Refusals are not stored.
+The same program and libraries found it out (`checking_program`), and would find the same again. What a
+configuration says is still checked each time, and must be accepted.
 """
 
 import dataclasses
+import hashlib
+import json
+import os
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.errors import Problem
-from toolkeep.limits import Limits
+from toolkeep.json_values.yaml import Document, read_yaml
+from toolkeep.limits import KIB, Limits
 from toolkeep.storage.cache_folder import CacheFolder, checking_program
 
 _FORMAT: Final = 1
@@ -26,7 +31,11 @@ Entries = dict[str, tuple[Problem, ...]]
 
 
 class AdmittedDefinitions:
-    """The definitions that were admitted for one state under some limits."""
+    """The warnings about each definition that was admitted for one state under some limits.
+
+    An entry says that its schemas compiled quickly and that nothing in its text was suspicious. Refusals are
+    not stored.
+    """
 
     def __init__(self, state_folder: Path, limits: Limits) -> None:
         self._cache = CacheFolder(state_folder / "admitted", kept=_KEPT)
@@ -64,3 +73,27 @@ class AdmittedDefinitions:
             return {} if raw is None else msgspec.json.decode(raw, type=Entries)
         except (OSError, ValueError):  # msgspec's errors are ValueErrors
             return {}
+
+
+_PARSED_FILES: Final = 8
+"""Files: those of the user and the project, and their last edits."""
+_LARGE: Final = 64 * KIB
+"""From here on, parsing takes longer than finding out whether the program is the same."""
+
+
+@lru_cache(maxsize=4)  # a command reads its configuration more than once, and nobody changes a document
+def parse_once(state_folder: Path, raw: bytes, path: str) -> Document:
+    """The parsed file; raises `FileUnreadable` as `read_yaml` does. Makes no state folder."""
+    if len(raw) < _LARGE or not os.path.isdir(state_folder):  # noqa: PTH112 -- never raises
+        return read_yaml(raw, path)
+    cache = CacheFolder(state_folder / "parsed", kept=_PARSED_FILES)
+    try:
+        facts = [_FORMAT, *checking_program(), hashlib.sha256(raw).hexdigest()]
+    except OSError:
+        return read_yaml(raw, path)
+    try:
+        return Document.of_data(json.loads(cache.read(facts) or b""), raw, path)
+    except ValueError:
+        document = read_yaml(raw, path)
+        cache.write(facts, json.dumps(document.data).encode())
+        return document

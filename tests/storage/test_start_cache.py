@@ -1,4 +1,7 @@
-"""A definition that was admitted before is admitted again without a compilation, and no other one is."""
+"""A definition that was admitted before is admitted again without a compilation, and no other one is.
+
+A configuration file is parsed once, and says the same afterwards, at the same positions.
+"""
 
 import json
 import os
@@ -12,12 +15,13 @@ import pytest
 from toolkeep import Keep, ToolDefinition
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.imported import import_definition
-from toolkeep.errors import Code
+from toolkeep.errors import Code, FileUnreadable
+from toolkeep.json_values.yaml import read_yaml
 from toolkeep.limits import DEFAULT_LIMITS, Limits
 from toolkeep.registry import register
 from toolkeep.registry.coerce import Offer
-from toolkeep.storage import admitted_definitions, cache_folder
-from toolkeep.storage.admitted_definitions import AdmittedDefinitions
+from toolkeep.storage import cache_folder, start_cache
+from toolkeep.storage.start_cache import AdmittedDefinitions, parse_once
 
 FINE = {"name": "fine", "description": "Adds.", "inputSchema": {"properties": {"camelCase": {"default": 1}}}}
 BROKEN = {
@@ -126,8 +130,6 @@ def test_another_program_engine_or_limit_means_a_cold_start(
     monkeypatch.syspath_prepend(site)
     start(tmp_path, offer(FINE))
     assert compiled(start(tmp_path, offer(FINE), limits=replace(DEFAULT_LIMITS, schema_depth=3))) == {"fine"}
-    monkeypatch.setattr("toolkeep.__version__", "99.0.0")
-    assert compiled(start(tmp_path, offer(FINE))) == {"fine"}
     for version in ("1", "2"):
         (site / f"engine-{version}.dist-info").mkdir(parents=True)
         monkeypatch.setattr(cache_folder, "LIBRARIES", ("engine",))
@@ -171,7 +173,7 @@ def test_formats_of_the_host_and_slow_schemas_are_compiled_at_every_start(
 
 
 def test_the_ones_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admitted_definitions, "_ENTRIES", 2)
+    monkeypatch.setattr(start_cache, "_ENTRIES", 2)
     for number in range(4):
         start(tmp_path, offer({**FINE, "name": f"tool_{number}"}))
     given = [offer({**FINE, "name": f"tool_{number}"}) for number in range(4)]
@@ -180,3 +182,74 @@ def test_the_ones_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file_of(tmp_path).unlink()
     start(tmp_path, *given)
     assert list((tmp_path / "admitted").iterdir()) == []
+
+
+# --- configuration files -------------------------------------------------------------------------
+
+RAW = (
+    b"""\
+a: &anchor {whole: 1, ratio: 1.0, huge: 123456789012345678901234567890, none: ~, yes: true}
+b: [*anchor, "${X}", 'text', "\\u00e9 \\U0001f600"]
+"""
+    + b"# and so on\n" * 6_000
+)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "state").mkdir(mode=0o700)
+    return tmp_path / "state"
+
+
+def parsed(state: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes = RAW) -> tuple[Any, list[bytes]]:
+    """The document in another process, and what it had to parse before its data was there."""
+    parse_once.cache_clear()
+    seen: list[bytes] = []
+
+    def read(raw: bytes, path: str) -> Any:
+        seen.append(raw)
+        return read_yaml(raw, path)
+
+    monkeypatch.setattr(start_cache, "read_yaml", read)
+    return parse_once(state, raw, "config.yml"), seen
+
+
+def test_a_file_that_was_parsed_before_is_the_same(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold, read_cold = parsed(state, monkeypatch)
+    warm, read_warm = parsed(state, monkeypatch)
+    assert (read_cold, read_warm) == ([RAW], [])
+    assert repr(warm.data) == repr(cold.data)
+    for pointer in ("", "/a", "/a/huge", "/b/0/ratio", "/b/1", "/c"):
+        assert warm.place(pointer) == cold.place(pointer)
+        assert warm.key_place(pointer) == cold.key_place(pointer)
+        assert warm.is_plain(pointer) is cold.is_plain(pointer)
+
+
+@pytest.mark.parametrize("changed", ["content", "version", "garbage", "open", "no state"])
+def test_it_is_parsed_again_after_a_change(
+    changed: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed(state, monkeypatch)
+    raw = RAW + b"c: 3\n" if changed == "content" else RAW
+    (kept,) = (state / "parsed").iterdir()
+    match changed:
+        case "version":
+            monkeypatch.setattr("sys.version", "99.0")
+        case "garbage":
+            kept.write_bytes(kept.read_bytes()[:-1])
+        case "open":
+            kept.chmod(0o644)
+        case "no state":
+            state = state / "missing"
+    document, read = parsed(state, monkeypatch, raw)
+    assert (document.data, read) == (read_yaml(raw, "").data, [raw])
+    assert (state / "parsed").exists() is (changed != "no state")
+
+
+def test_a_file_that_cannot_be_read_is_refused_each_time(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        with pytest.raises(FileUnreadable):
+            parsed(state, monkeypatch, b"a: 1\na: 2\n")
+    assert not (state / "parsed").exists()
