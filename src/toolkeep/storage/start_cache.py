@@ -1,5 +1,5 @@
-"""What a start found out, in the state folder, for the next one: which definitions it admitted, by their hash,
-and what large configuration files say.
+"""What a start found out, in the state folder, for the next one: which definitions it admitted, by hash, and
+what large configuration files say.
 
 The same program and libraries found it out (`checking_program`), and would find the same again. What a
 configuration says is still checked each time, and must be accepted.
