@@ -18,10 +18,13 @@ from toolkeep.definitions.imported import import_definition
 from toolkeep.errors import Code, FileUnreadable
 from toolkeep.json_values.yaml import read_yaml
 from toolkeep.limits import DEFAULT_LIMITS, Limits
+from toolkeep.mcp_client.pinned_tools import PinnedTools
+from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.registry import register
 from toolkeep.registry.coerce import Offer
 from toolkeep.storage import cache_folder, start_cache
 from toolkeep.storage.start_cache import AdmittedDefinitions, parse_once
+from toolkeep.validation.compile import compile_output
 
 FINE = {"name": "fine", "description": "Adds.", "inputSchema": {"properties": {"camelCase": {"default": 1}}}}
 BROKEN = {
@@ -159,6 +162,27 @@ def test_what_was_removed_from_a_known_text_is_still_held_against_it(tmp_path: P
     keep = start(tmp_path, offer(hidden))
     assert compiled(keep) == set()  # the same definition, once its text is sanitized
     assert "held 20" in keep.get("fine").suspicion
+
+
+def test_output_schemas_of_a_server_are_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schemas = {"good": {"type": "object", "properties": {"a": {"type": "string"}}}, "bad": {"type": "dict"}}
+    tools = tuple({"name": name, "outputSchema": schema} for name, schema in schemas.items())
+
+    def imported() -> Any:
+        admitted = AdmittedDefinitions(tmp_path, DEFAULT_LIMITS)
+        offers = import_listing(PinnedTools(server={}, tools=tools), ImportOptions(name="up"), (), admitted)
+        admitted.save()
+        return [(str(one.tool), one.warnings) for one in offers]
+
+    cold, seen = imported(), []
+    monkeypatch.setattr(
+        "toolkeep.validation.compile.compile_output",
+        lambda schema, **more: seen.append(schema) or compile_output(schema, **more),
+    )
+    assert imported() == cold
+    assert seen == [{"type": "dict"}]
 
 
 def test_formats_of_the_host_and_slow_schemas_are_compiled_at_every_start(

@@ -106,6 +106,7 @@ def open_keep(
     state = open_state(root)
     settings = read_configuration(root, state)
     store = open_store(settings, state)
+    admitted = _admitted_before(state, limits or settings.limits)
     keep = Keep(
         services=services,
         limits=limits or settings.limits,
@@ -134,13 +135,13 @@ def open_keep(
         allows_definitions=settings.allows_definitions,
         record=partial(_open_record, state, settings, root) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
-        admitted=_admitted_before(state, limits or settings.limits),
+        admitted=admitted,
     )
     providers: list[ToolProvider] = (
         [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
     )
     named, failed = _named_providers(settings)
-    upstreams = upstream_providers(settings, keep, state=state)
+    upstreams = upstream_providers(settings, keep, state=state, admitted=admitted)
     stored = _store_providers(store, keep)
     files, unfound = _tools_file_providers(settings, keep, root)
     own = [*providers, *_config_providers(settings), *files, *upstreams, *stored]
@@ -545,6 +546,7 @@ def upstream_providers(
     keep: Keep,
     listings: "Mapping[str, PinnedTools] | None" = None,
     state: KeepState | None = None,
+    admitted: "AdmittedBefore | None" = None,
 ) -> "Sequence[OpenApiProvider | McpProvider]":
     """A provider for each upstream that the configuration names, in the order of the files."""
     if not settings.upstreams:
@@ -554,7 +556,9 @@ def upstream_providers(
 
     kinds: dict[str, Any] = {
         "openapi": OpenApiProvider,
-        "mcp": partial(McpProvider, listings=listings or {}, state=state.folder if state else None),
+        "mcp": partial(
+            McpProvider, listings=listings or {}, state=state.folder if state else None, admitted=admitted
+        ),
     }
 
     def taken() -> list[str]:
