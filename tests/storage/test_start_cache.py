@@ -176,11 +176,14 @@ def test_output_schemas_of_a_server_are_compiled_once(
         admitted.save()
         return [(str(one.tool), one.warnings) for one in offers]
 
-    cold, seen = imported(), []
-    monkeypatch.setattr(
-        "toolkeep.validation.compile.compile_output",
-        lambda schema, **more: seen.append(schema) or compile_output(schema, **more),
-    )
+    cold = imported()
+    seen: list[Any] = []
+
+    def compile_seen(schema: Any, **more: Any) -> Any:
+        seen.append(schema)
+        return compile_output(schema, **more)
+
+    monkeypatch.setattr("toolkeep.validation.compile.compile_output", compile_seen)
     assert imported() == cold
     assert seen == [{"type": "dict"}]
 
