@@ -199,6 +199,16 @@ def test_formats_of_the_host_and_slow_schemas_are_compiled_at_every_start(
     assert compiled(start(tmp_path, offer(FINE), formats={"even": lambda _: True})) == {"fine"}
 
 
+def test_what_is_loaded_later_is_kept_beside_the_rest(tmp_path: Path) -> None:
+    """As `toolkeep mcp FILE` loads the tools of the file after those of the project."""
+    for expected in ({"fine", "later"}, set()):
+        keep = start(tmp_path, offer(FINE))
+        later = Provider([offer({**FINE, "name": "later"})])
+        later.name = "later"
+        keep.load(later)
+        assert compiled(keep) == expected
+
+
 def test_the_ones_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_cache, "_ENTRIES", 2)
     for number in range(4):

@@ -57,7 +57,7 @@ class AdmittedBefore(Protocol):
         """Note that a definition was admitted, and that its text is not suspicious."""
 
     def save(self) -> None:
-        """Write what was added, and forget everything."""
+        """Write what was added."""
 
 
 def admit(

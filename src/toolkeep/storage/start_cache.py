@@ -56,15 +56,16 @@ class AdmittedDefinitions:
 
     def add(self, definition_hash: str, warnings: tuple[Problem, ...]) -> None:
         """Note that a definition was admitted."""
-        self._used[definition_hash] = warnings
-        self._is_changed = True
+        if len(self._used) < _ENTRIES:  # a server that runs for long admits many
+            self._used[definition_hash] = warnings
+            self._is_changed = True
 
     def save(self) -> None:
-        """Write what was added, and forget everything: later definitions are checked as they come."""
+        """Write what was added."""
         if self._is_changed and self._facts is not None:
             kept = islice({**self._used, **(self._known or {})}.items(), _ENTRIES)
             self._cache.write(self._facts, msgspec.json.encode(dict(kept)))
-        self._known, self._used, self._is_changed = {}, {}, False
+        self._is_changed = False
 
     def _read(self) -> Entries:
         try:
