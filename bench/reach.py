@@ -1,6 +1,6 @@
 """Do the servers that people use work behind toolkeep? Prints a table.
 
-.venvs/client-mcp/bin/python bench/reach.py [--toolkeep PROGRAM] [--json FILE] [--runner npx|uvx] [NAME…]
+.venvs/client-mcp/bin/python bench/reach.py [--toolkeep PROGRAM] [--folder DIR] [--runner npx|uvx] [--json FILE] [NAME…]
 
 For each server of `servers/reach.json`: its documented command runs by itself, and makes its calls. Then
 `toolkeep add mcp --observe` proposes a grant, all lines are accepted, and the same client makes the same
@@ -158,7 +158,7 @@ async def outside(entry: Mapping[str, Any], project: Path, env: Mapping[str, str
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         said = (project.parent / "stderr.txt").read_text(errors="replace").strip()[-WORDS:]
-        return [f"does not start: {error!r} {said}"] * len(entry["calls"])
+        return [f"does not start: {said or repr(error)}"] * len(entry["calls"])
 
 
 class Toolkeep:
@@ -178,7 +178,7 @@ class Toolkeep:
             check=False,
         )
         if done.returncode not in statuses:
-            raise ValueError(" ".join((done.stderr or done.stdout).split())[:WORDS])
+            raise ValueError(_message(done.stderr or done.stdout))
         told: dict[str, Any] = json.loads(done.stdout)
         return told
 
@@ -188,13 +188,22 @@ class Toolkeep:
         self.run("accept", "--json", *names, "--hash", told["hash"])
 
 
+def _message(text: str) -> str:
+    """The message of a failed command."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        text = json.loads(text)["message"]
+    return " ".join(text.split())[:WORDS]
+
+
 async def inside(entry: Mapping[str, Any], keep: Toolkeep, trial: Trial) -> None:
     words = [word for key, value in entry.get("env", {}).items() for word in ("--env", f"{key}={value}")]
     words = ["add", "mcp", entry["name"], *words, "--json"]
     tools = list(dict.fromkeys(call["tool"] for call in entry["calls"]))
     start = time.monotonic()
     try:
-        found = keep.run(*words, "--observe", "--", *entry["command"])
+        samples = [f"{call['tool']}={json.dumps(call['arguments'])}" for call in entry["calls"]]
+        calls = [word for sample in samples for word in ("--call", sample)]
+        found = keep.run(*words, "--observe", *calls, "--", *entry["command"])
         trial.observe_s = time.monotonic() - start
         trial.grant = [line["capability"] for line in found["lines"]]
         trial.not_offered = found["not_offered"]
@@ -232,9 +241,13 @@ def found_name(tool: str, names: Sequence[str], upstream: str) -> str:
     return next((name for name in wanted if name in names), tool)
 
 
-def tried(entry: Mapping[str, Any], program: str) -> Trial:
+def tried(entry: Mapping[str, Any], program: str, where: Path) -> Trial:
     trial = Trial(name=entry["name"], package=entry["package"], kinds=entry["kinds"])
-    with service(entry.get("answers", {})) as address, tempfile.TemporaryDirectory(prefix="reach-") as top:
+    with (
+        service(entry.get("answers", {})) as address,
+        tempfile.TemporaryDirectory(prefix="reach-", dir=where) as top,
+    ):
+        Path(top).chmod(0o755)  # a confined server is another user
         for side in ("outside", "inside"):
             home, folder = Path(top) / side / "home", Path(top).resolve() / side / "project"
             home.mkdir(parents=True)
@@ -284,6 +297,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--toolkeep", default=shutil.which("toolkeep"), metavar="PROGRAM")
     parser.add_argument("--runner", choices=("npx", "uvx"))
+    parser.add_argument("--folder", type=Path, default=Path.home(), help="for projects; some refuse /tmp")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.toolkeep is None:
@@ -295,7 +309,7 @@ def main() -> None:
         if options.runner and entry["command"][0] != options.runner:
             continue
         print(shlex.join(entry["command"]), file=sys.stderr, flush=True)
-        trials.append(tried(entry, str(Path(options.toolkeep).absolute())))
+        trials.append(tried(entry, str(Path(options.toolkeep).absolute()), options.folder))
         if options.json:
             options.json.write_text(json.dumps([asdict(trial) for trial in trials], indent=1))
     show(trials)

@@ -90,7 +90,8 @@ class Npm:
 
         Where no such versions will do, newer ones are taken, and said to be young.
         """
-        wanted = {name: version or "latest" for name, version in command.packages}
+        # Any version, as npx wants it: npm then takes the newest that runs on this Node.js.
+        wanted = {name: version or "*" for name, version in command.packages}
         young = False
         try:
             try:
