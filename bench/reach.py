@@ -1,10 +1,11 @@
 """Do the servers that people use work behind toolkeep? Prints a table.
 
-.venvs/client-mcp/bin/python bench/reach.py [--toolkeep PROGRAM] [--folder DIR] [--runner npx|uvx] [--json FILE] [NAME…]
+.venvs/client-mcp/bin/python bench/reach.py [OPTIONS] [NAME…]
 
 For each server of `servers/reach.json`: its documented command runs by itself, and makes its calls. Then
-`toolkeep add mcp --observe` proposes a grant, all lines are accepted, and the same client makes the same
-calls through `toolkeep mcp`. Remote services are answered here, on 127.0.0.1. See bench/README.md.
+`toolkeep add mcp --observe` runs at a terminal with these calls as samples, and all that it proposes is
+granted. The same client makes the same calls through `toolkeep mcp`. Remote services are answered here, on
+127.0.0.1. See bench/README.md.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import base64
 import contextlib
 import json
 import os
+import pty
+import re
 import shlex
 import shutil
 import subprocess
@@ -38,6 +41,10 @@ LIST = Path(__file__).with_name("servers") / "reach.json"
 START_SECONDS = 300.0
 CALL_SECONDS = 90.0
 WORDS = 240
+GRANT = "Enter grants nothing: "
+WRITE = "Write this? [y/N]: "
+PROPOSED = re.compile(r"^ +\d+ \[ \] .* ([a-z]+\.[a-z]+:\S+)\r?$", re.MULTILINE)
+NOT_OFFERED = re.compile(r"^  - (.*)\r?$", re.MULTILINE)
 
 
 @dataclass(kw_only=True)
@@ -178,50 +185,69 @@ class Toolkeep:
             check=False,
         )
         if done.returncode not in statuses:
-            raise ValueError(_message(done.stderr or done.stdout))
+            raise ValueError(" ".join((done.stderr or done.stdout).split())[:WORDS])
         told: dict[str, Any] = json.loads(done.stdout)
         return told
+
+    def add(self, words: Sequence[str], trial: Trial) -> None:
+        """Add a server at a terminal, and grant all that is proposed; ValueError has its last words."""
+        start = time.monotonic()
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            (self.program, "add", "mcp", *words),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=self.project,
+            env={**self.env, "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+        os.close(slave)
+        shown = ""
+        with contextlib.suppress(OSError):  # EIO at the end
+            while data := os.read(master, 1 << 16):
+                shown += data.decode(errors="replace")
+                if shown.endswith(GRANT):
+                    trial.observe_s = time.monotonic() - start
+                    trial.grant = PROPOSED.findall(shown)
+                    trial.not_offered = NOT_OFFERED.findall(shown)
+                    os.write(master, f"{' '.join(map(str, range(1, len(trial.grant) + 1)))}\n".encode())
+                elif shown.endswith(WRITE):
+                    os.write(master, b"y\n")
+        os.close(master)
+        if process.wait() != 0:
+            raise ValueError(" ".join(shown[shown.rfind("\u2717") :].split())[:WORDS])
 
     def accept(self, *names: str) -> None:
         # Without the hash it only shows what would be accepted.
         told = self.run("accept", "--json", *names, statuses=(0, 1))
+        if "hash" not in told:
+            raise ValueError(json.dumps(told)[:WORDS])
         self.run("accept", "--json", *names, "--hash", told["hash"])
-
-
-def _message(text: str) -> str:
-    """The message of a failed command."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        text = json.loads(text)["message"]
-    return " ".join(text.split())[:WORDS]
 
 
 async def inside(entry: Mapping[str, Any], keep: Toolkeep, trial: Trial) -> None:
     words = [word for key, value in entry.get("env", {}).items() for word in ("--env", f"{key}={value}")]
-    words = ["add", "mcp", entry["name"], *words, "--json"]
+    for call in entry["calls"]:
+        words += ["--call", f"{call['tool']}={json.dumps(call['arguments'])}"]
     tools = list(dict.fromkeys(call["tool"] for call in entry["calls"]))
+    words += [word for tool in tools for word in ("--danger", f"{tool}=low")]
     start = time.monotonic()
     try:
-        samples = [f"{call['tool']}={json.dumps(call['arguments'])}" for call in entry["calls"]]
-        calls = [word for sample in samples for word in ("--call", sample)]
-        found = keep.run(*words, "--observe", *calls, "--", *entry["command"])
-        trial.observe_s = time.monotonic() - start
-        trial.grant = [line["capability"] for line in found["lines"]]
-        trial.not_offered = found["not_offered"]
-        words += [word for one in trial.grant for word in ("--capability", one)]
-        words += [word for tool in tools for word in ("--danger", f"{tool}=low")]
-        start = time.monotonic()
-        added = keep.run(*words, "--yes", "--", *entry["command"])
+        await asyncio.to_thread(
+            keep.add, [entry["name"], "--observe", *words, "--", *entry["command"]], trial
+        )
         grant_agent(keep.project, trial.grant)
         keep.accept()
     except ValueError as error:
         trial.reason = str(error)
         return
     trial.is_imported = True
-    names = {tool: found_name(tool, added["tools"], entry["name"]) for tool in tools}
     try:
         async with client([keep.program, "mcp"], keep.env, keep.project) as session:
+            names = [tool.name for tool in (await session.list_tools()).tools]
             for call in entry["calls"]:
-                trial.inside.append(await made(session, call, names[call["tool"]]))
+                trial.inside.append(await made(session, call, found_name(call["tool"], names, entry["name"])))
                 trial.first_call_s = trial.first_call_s or time.monotonic() - start
     except Exception as error:
         trial.reason = repr(error)[:WORDS]

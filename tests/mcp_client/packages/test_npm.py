@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ from tests.mcp_client.packages.registries import (
     registry,
     tree,
 )
+from toolkeep.errors import ImportRefused
+from toolkeep.mcp_client.packages.confined_install import ConfinedInstall, ProgramFailed
+from toolkeep.mcp_client.packages.confined_install import Registry as ConfiguredRegistry
+from toolkeep.mcp_client.packages.npm import Npm
+from toolkeep.mcp_client.packages.runner_commands import PackageCommand
 
 __all__ = ["project", "registry"]
 
@@ -187,3 +193,52 @@ def test_an_update_shows_packages_and_tools_and_leaves_the_old_ones_unless_a_per
     assert "is quarantined" in greeted(project)  # its description changed: a person accepts the tool, too
     assert invoke(project, "remove", "hello", "--yes").exit_code == 0
     assert "1.1.0" not in str(list((project.parent / "state" / "packages").rglob("hello/package.json")))
+
+
+ENTRY = {"version": "1.0.0", "integrity": f"sha512-{'A' * 86}==", "bin": {"hello": "cli.js"}}
+
+
+def test_a_lock_file_or_an_answer_of_another_shape_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    npm, install = Npm(), ConfinedInstall(tmp_path, ConfiguredRegistry(urls=("http://127.0.0.1:9/",)))
+    command = PackageCommand(ecosystem="npm", packages=(("hello", ""),))
+
+    def resolve(lock: Any, view: str = "{}") -> str:
+        def run(_: ConfinedInstall, argv: Sequence[str], *__: Any, **___: Any) -> str:
+            (tmp_path / "tree" / "package-lock.json").write_text(
+                lock if isinstance(lock, str) else json.dumps(lock)
+            )
+            return view if "view" in argv else ""
+
+        monkeypatch.setattr(ConfinedInstall, "run", run)
+        try:
+            return npm.resolve(install, command, datetime.now(UTC)).pinned.program
+        except ImportRefused as refused:
+            return refused.message
+
+    place = "node_modules/hello"
+    good = {"packages": {place: ENTRY}}
+    assert resolve(good) == f"{place}/cli.js"
+    changed = [{"version": 1}, {"bin": {"hello": 1}}, {"dependencies": []}, {"peerDependencies": {"x": None}}]
+    broken = [{"packages": {place: {**ENTRY, **one}}} for one in changed]
+    for lock in ("{", [], {}, {"packages": []}, {"packages": {}}, {"packages": {place: 1}}, *broken):
+        assert "what cannot be read" in resolve(lock), lock
+    for view in ("[]", '{"time": []}', '{"dist-tags": {"latest": "2"}, "time": {"2": "soon"}}'):
+        assert "what cannot be read" in resolve(good, view), view
+
+
+def test_the_failure_of_a_second_resolution_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = ["npm error code ETARGET", "npm error code E404"]
+
+    def run(*_: Any, **__: Any) -> str:
+        raise ProgramFailed("it ended with status 1", failures.pop(0))
+
+    monkeypatch.setattr(ConfinedInstall, "run", run)
+    install = ConfinedInstall(tmp_path, ConfiguredRegistry(urls=("http://127.0.0.1:9/",)))
+    command = PackageCommand(ecosystem="npm", packages=(("hello", "2.0.0"),))
+    with pytest.raises(ImportRefused, match="E404"):
+        Npm().resolve(install, command, datetime.now(UTC))
+    assert failures == []
