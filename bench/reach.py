@@ -42,9 +42,8 @@ START_SECONDS = 300.0
 CALL_SECONDS = 90.0
 WORDS = 240
 GRANT = "Enter grants nothing: "
-WRITE = "Write this? [y/N]: "
+QUESTION = " [y/N]: "
 PROPOSED = re.compile(r"^ +\d+ \[ \] .* ([a-z]+\.[a-z]+:\S+)\r?$", re.MULTILINE)
-NOT_OFFERED = re.compile(r"^  - (.*)\r?$", re.MULTILINE)
 
 
 @dataclass(kw_only=True)
@@ -62,7 +61,6 @@ class Trial:
     observe_s: float = 0.0
     first_call_s: float = 0.0
     grant: list[str] = field(default_factory=list)
-    not_offered: list[str] = field(default_factory=list)
 
     def both(self) -> tuple[int, int]:
         """Calls that work inside, of those that work outside."""
@@ -209,10 +207,10 @@ class Toolkeep:
                 shown += data.decode(errors="replace")
                 if shown.endswith(GRANT):
                     trial.observe_s = time.monotonic() - start
-                    trial.grant = PROPOSED.findall(shown)
-                    trial.not_offered = NOT_OFFERED.findall(shown)
-                    os.write(master, f"{' '.join(map(str, range(1, len(trial.grant) + 1)))}\n".encode())
-                elif shown.endswith(WRITE):
+                    offered = PROPOSED.findall(shown[shown.rfind("It asked for:") :])
+                    trial.grant += offered
+                    os.write(master, f"{' '.join(map(str, range(1, len(offered) + 1)))}\n".encode())
+                elif shown.endswith(QUESTION):
                     os.write(master, b"y\n")
         os.close(master)
         if process.wait() != 0:

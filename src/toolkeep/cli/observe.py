@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from toolkeep.cli.approval_prompt import can_ask, forget_typed
 from toolkeep.cli.danger_dialogue import reading_tools, typed_line
-from toolkeep.cli.options import print_json, say
+from toolkeep.cli.options import is_agreed, print_json, say
 from toolkeep.cli.progress import progress
 from toolkeep.cli.upstream_access import started_entry, trusted_paths_of
 from toolkeep.errors import ImportRefused
@@ -30,6 +31,7 @@ from toolkeep.text.display import counted, echo_name, shorten, visible, visible_
 
 _NUMBERS: Final = re.compile(r"[\d\s,]*")
 _OWN_OPTIONS: Final = frozenset(("observe", "calls", "as_json", "log_level", "yes"))
+_AGAIN: Final = "A call failed. Observe again, with the content of the files that it may read?"
 _READING: Final = 50
 """Reading tools that are printed as options."""
 _REASON: Final = 160
@@ -54,28 +56,48 @@ def ask_for_grant(
         raise ImportRefused(
             f"'{name}'", "is not a program, and only programs are observed", hint="leave --observe out"
         )
-    _, trusted = trusted_paths_of(root)
     samples = [_sample_call(text) for text in calls]
-    try:
-        with progress("Observing the server"):
-            started = started_entry(root, entry, packages)
-            observation = asyncio.run(observe_server(started, str(root), trusted, samples))
-            proposal = propose_grant(observation)
-    except ValueError as error:
-        raise ImportRefused(f"'{name}'", str(error), hint="name a program that is there") from error
-    reading, command = _reading(observation, name), _command()
     tools = [tool for tool, _ in samples]
+    while True:
+        observation, proposal = _observed(root, name, entry, packages, samples)
+        if as_json or not (is_asked and can_ask()):
+            break
+        _show(observation, proposal, tools)
+        granted = [proposal.lines[number].capability for number in _ticked(len(proposal.lines))]
+        entry.update({"capabilities": [*(entry.get("capabilities") or ()), *granted]} if granted else {})
+        is_read = any(one.startswith("fs.read:") for one in granted)
+        # A call that failed on an empty file goes further with its content.
+        if not (is_read and any(observation.calls) and is_agreed(_AGAIN)):
+            return
+    reading, command = _reading(observation, name), _command()
     if as_json:
         print_json({"upstream": name, **_data(observation, proposal, tools, reading, command)})
     else:
         _show(observation, proposal, tools)
-    if is_asked and not as_json and can_ask():
-        granted = [proposal.lines[number].capability for number in _ticked(len(proposal.lines))]
-        entry.update({"capabilities": [*(entry.get("capabilities") or ()), *granted]} if granted else {})
-        return
-    if not as_json:
         _show_command(proposal, reading, command)
     sys.exit(0)
+
+
+def _observed(
+    root: Path,
+    name: str,
+    entry: dict[str, Any],
+    packages: PinnedPackages | None,
+    samples: Sequence[SampleCall],
+) -> tuple[Observation, Proposal]:
+    _, trusted = trusted_paths_of(root)
+    # Hosts that the person grants meanwhile stay out: calls that reach them have effects.
+    given = click.get_current_context().params["capabilities"]
+    held = [one for one in entry.get("capabilities") or () if one in given or not one.startswith("net.")]
+    started = started_entry(root, {**entry, "capabilities": held}, packages)
+    try:
+        with progress("Observing the server"):
+            observation = asyncio.run(observe_server(started, str(root), trusted, samples))
+            proposal = propose_grant(observation)
+    except ValueError as error:
+        raise ImportRefused(f"'{name}'", str(error), hint="name a program that is there") from error
+    new = [line for line in proposal.lines if line.capability not in (entry.get("capabilities") or ())]
+    return observation, replace(proposal, lines=tuple(new))
 
 
 def _sample_call(text: str) -> SampleCall:

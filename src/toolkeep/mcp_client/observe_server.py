@@ -35,6 +35,7 @@ from toolkeep.execution.persistent.confinement import Confinement, confinement_f
 from toolkeep.execution.persistent.egress_port import EgressPort
 from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.execution.program_lookup import absolute
+from toolkeep.mcp_client.packages.package_trees import server_spec
 from toolkeep.mcp_client.session import McpSession, connect
 from toolkeep.mcp_client.stdio_transport import LINE_BYTES, StdioTransport, exit_failure
 from toolkeep.mcp_client.transport import UpstreamFailed
@@ -105,9 +106,7 @@ async def observe_server(
 
     Raises ValueError and SandboxUnavailable.
     """
-    spec = ProcessSpec.read(
-        {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
-    )
+    spec = server_spec(entry)
     # Never its secrets: whatever observed code is given, it may keep in what it asks for.
     program = spec.program(base, lambda _: DUMMY)
     held = capabilities_of(entry)

@@ -1,6 +1,7 @@
 """npm packages of servers, from a registry on loopback: resolved once, pinned, installed without scripts."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -40,9 +41,11 @@ pytestmark = [
 ]
 
 
-SEES = (
-    "exports.answer = (name) => `hello ${name} ${require('fs').existsSync(process.argv[3] + '/state.db')}`;"
-)
+SEES = """exports.answer = (name) => `hello ${name} ${require('fs').existsSync(process.argv[3] + '/state.db')} \
+${require('child_process').execFileSync(__dirname + '/own').toString().trim()}`;"""
+OWN = f"#!{os.path.realpath(shutil.which('node') or '')}\nconsole.log('own');"
+"""A program in its packages, which it may start."""
+GREETING = "hello ada false own"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ def hello(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Registry, 
         registry.publish(
             "greeting",
             "1.0.1",
-            {"index.js": SEES, "../../../../escaped": "x"},
+            {"index.js": SEES, "own": OWN, "../../../../escaped": "x"},
             links={"passwd": "/etc/passwd"},
             main="index.js",
             bin={"sh": "../../../../../../../bin/sh"},
@@ -92,9 +95,7 @@ def test_npx_is_resolved_once_and_its_program_runs_from_the_state(hello: Hello) 
     names = {path.name for path in project.parent.rglob("*")}
     assert ("cli.js" in names, names & {"marker", "escaped", "passwd", "sh"}) == (True, set())
     asked = len(registry.asked)
-    assert (
-        greeted(project, f"fs.read:{project.parent}") == "hello ada false"
-    )  # it sees nothing else of the state
+    assert greeted(project, f"fs.read:{project.parent}") == GREETING  # it sees nothing else of the state
     assert len(registry.asked) == asked  # the server reaches no registry, and needs none
 
 
@@ -109,7 +110,7 @@ def test_the_lock_lists_every_package_and_holds_the_tools_back_if_it_names_other
         ("npm:hello", "1.0.0", "sha512-"),
     ]
     assert invoke(project, "lock", "--check").exit_code == 0
-    assert greeted(project, f"fs.read:{project.parent}") == "hello ada false"
+    assert greeted(project, f"fs.read:{project.parent}") == GREETING
     lock.write_text(text.replace(packages[0]["integrity"], packages[1]["integrity"]))
     assert "has another integrity hash under the same version" in invoke(project, "lock", "--check").stdout
     assert "is quarantined" in greeted(project, f"fs.read:{project.parent}")
@@ -130,7 +131,7 @@ def test_a_pinned_tree_is_installed_anew_only_as_it_was_pinned(hello: Hello) -> 
     assert (
         json.loads((tree(project) / "node_modules/greeting/package.json").read_text())["version"] == "1.0.1"
     )
-    assert greeted(project, f"fs.read:{project.parent}") == "hello ada false"
+    assert greeted(project, f"fs.read:{project.parent}") == GREETING
     # It answers with another archive for a version that was pinned: nothing is installed.
     shutil.rmtree(tree(project))
     registry.archives["/npm/greeting/-/greeting-1.0.1.tgz"] = registry.archives[
