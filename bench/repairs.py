@@ -179,6 +179,31 @@ def _missing_and_extra(call: Call, schema: Mapping[str, Any], chance: random.Ran
         yield _renamed(call, name, chance.choice(_WORDS))
 
 
+def _in_a_list(call: Call, _: Mapping[str, Any], __: random.Random) -> Iterator[Call]:
+    """a value in a list of one."""
+    for name, value in call.items():
+        yield {**call, name: [value]}
+
+
+def _lone_item(call: Call, _: Mapping[str, Any], __: random.Random) -> Iterator[Call]:
+    """the one item of a list without the list."""
+    for name, value in call.items():
+        if isinstance(value, list) and len(value) == 1:
+            yield {**call, name: value[0]}
+
+
+def _in_a_wrapper(call: Call, _: Mapping[str, Any], chance: random.Random) -> Iterator[Call]:
+    """all parameters in an object."""
+    yield {chance.choice(("arguments", "parameters", "input", "params")): call}
+
+
+def _one_level_up(call: Call, _: Mapping[str, Any], __: random.Random) -> Iterator[Call]:
+    """the members of an object beside it."""
+    for name, value in call.items():
+        if isinstance(value, dict) and value and call.keys().isdisjoint(value):
+            yield {**{one: call[one] for one in call if one != name}, **value}
+
+
 DAMAGES: tuple[Damage, ...] = (
     _null_for_optional,
     _none_for_optional,
@@ -192,6 +217,10 @@ DAMAGES: tuple[Damage, ...] = (
     _shorter_name,
     _missing_and_extra,
     _unknown_extra,
+    _in_a_list,
+    _lone_item,
+    _in_a_wrapper,
+    _one_level_up,
 )
 _WORDS = (
     "input",

@@ -13,6 +13,7 @@ _FEWEST_CHARS = 3
 
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 """A word of a name in snake_case, kebab-case or camelCase."""
+_DIGIT = re.compile(r"[0-9]")
 
 
 def _folded(name: str) -> str:
@@ -113,7 +114,10 @@ def _words(name: str) -> set[str]:
 
 def is_slip(wanted: str, name: str) -> bool:
     """Whether the two are surely the same word: spelt otherwise, abbreviated, a letter too many or too few,
-    or two letters swapped. Another letter in its place (`start_x`, `start_y`) may be another word."""
+    or two letters swapped. Another letter in its place (`start_x`, `start_y`) may be another word, and other
+    digits (`404`, `4040`) are."""
+    if _DIGIT.findall(wanted) != _DIGIT.findall(name):
+        return False
     if _is_abbreviated(wanted, name):
         return True
     wanted, name = _folded(wanted), _folded(name)

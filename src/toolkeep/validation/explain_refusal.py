@@ -30,7 +30,7 @@ from toolkeep.validation.parse import (
 )
 from toolkeep.validation.refusal_history import Caller, RefusalHistory
 from toolkeep.validation.repair import repair_of
-from toolkeep.validation.report import violations_of
+from toolkeep.validation.report import violations_of, without_echoes
 from toolkeep.validation.secret_values import log_internal_error
 
 _ID_DIGITS = 16
@@ -105,7 +105,7 @@ def _repair(tool: RegisteredTool, objection: Objection, faults: Sequence[Fault])
     if not isinstance(objection, SchemaMismatch):
         return None
     try:
-        return repair_of(tool.arguments, objection.value, faults)
+        return repair_of(tool.arguments, objection.value, tuple(without_echoes(faults)))
     except Exception as error:  # noqa: BLE001 -- reading a refusal never raises
         log_internal_error("a repair could not be tried", error, tool=tool.name)
         return None

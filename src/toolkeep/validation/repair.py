@@ -17,7 +17,8 @@ from toolkeep.json_values.pointers import pointer, steps_of
 from toolkeep.limits import MATCHED_CHARS
 from toolkeep.text.nearest import intended_name, is_slip
 from toolkeep.validation.compile import CompiledSchema
-from toolkeep.validation.faults import Fault, value_at
+from toolkeep.validation.faults import Fault, Place, value_at
+from toolkeep.validation.misplaced import home_of, inner_names
 from toolkeep.validation.parse import NotStrictJson, parse_json_fully
 
 Operation = dict[str, Any]
@@ -35,22 +36,26 @@ def repair_of(
     faults: Sequence[Fault],
 ) -> tuple[Operation, ...] | None:
     """The patch, or None where no fix is certain."""
-    if len(faults) > _MOST_OPERATIONS:
-        return None
-    operations: list[Operation] = []
-    for fault in faults:
-        if isinstance(fault.kind, Kind.Required):
-            continue  # a renamed property may be the missing one
-        fixed = list(_operations(compiled, value, fault))
-        if not fixed:
-            return None
-        operations += [operation for operation in fixed if operation not in operations]
+    operations = _all_operations(compiled, value, faults)
     if not operations:
         return None
     patched = apply_patch(value, operations)
     if patched is None or (any(map(_adds_values, operations)) and not compiled.affords(patched)):
         return None
     return tuple(operations) if compiled.is_valid(patched) else None
+
+
+def _all_operations(compiled: CompiledSchema, value: Any, faults: Sequence[Fault]) -> list[Operation]:
+    """The operations for all faults; none where one of them has no certain fix."""
+    operations: list[Operation] = []
+    for fault in faults:
+        if isinstance(fault.kind, Kind.Required):
+            continue  # a renamed property may be the missing one
+        fixed = list(_operations(compiled, value, fault))
+        operations += [operation for operation in fixed if operation not in operations]
+        if not fixed or len(operations) > _MOST_OPERATIONS:
+            return []
+    return operations
 
 
 def _adds_values(operation: Operation) -> bool:
@@ -96,10 +101,23 @@ def _operations(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[
         return
     here = value_at(value, fault.place)
     found = {repr(fixed): fixed for fixed in _replacements(fault, here, value)}
+    if not found and _is_lone_item(compiled, fault, here):
+        found = {"": [here]}
     if len(found) == 1:
         yield {"op": "replace", "path": pointer(fault.place), "value": next(iter(found.values()))}
     elif not found and _says_nothing(here) and fault.place and isinstance(fault.place[-1], str):
         yield {"op": "remove", "path": pointer(fault.place)}
+    elif not found and isinstance(fault.kind, (Kind.AnyOf, Kind.OneOfNotValid)):
+        fixes = [_all_operations(compiled, value, branch) for branch in fault.alternatives(value)]
+        certain = [fixed for fixed in fixes if fixed]
+        yield from certain[0] if certain and all(one == certain[0] for one in certain) else ()
+
+
+def _is_lone_item(compiled: CompiledSchema, fault: Fault, value: object) -> bool:
+    """Whether an object is given for a list of such objects."""
+    is_list_wanted = isinstance(fault.kind, Kind.Type) and "array" in fault.kind.types
+    known = compiled.locator.names_at((*fault.place, 0)) if is_list_wanted else {}
+    return isinstance(value, dict) and bool(value) and value.keys() <= known.keys()
 
 
 def _says_nothing(value: object) -> bool:
@@ -110,9 +128,9 @@ def _says_nothing(value: object) -> bool:
 def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Operation]:
     if compiled.secrecy.hides_schema(fault.place):
         return
-    known = compiled.locator.names_at(fault.place)
-    required = compiled.locator.required_at(fault.place)
     given = value_at(value, fault.place)
+    known = compiled.locator.names_at(fault.place, given)
+    required = compiled.locator.required_at(fault.place, given)
     free = [name for name in known if name not in given]
     unexpected = getattr(fault.kind, "unexpected", ())
     for name in unexpected if len(unexpected) <= _MOST_OPERATIONS else ():
@@ -121,6 +139,19 @@ def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Ope
             continue
         if given[name] is None:
             yield {"op": "remove", "path": place}
+            continue
+        if inner := inner_names(given[name], free):
+            for one in inner:
+                free.remove(one)
+                yield {
+                    "op": "move",
+                    "from": pointer((*fault.place, name, one)),
+                    "path": pointer((*fault.place, one)),
+                }
+            yield {"op": "remove", "path": place}
+            continue
+        if home := home_of(compiled.locator, value, (*fault.place, name)):
+            yield {"op": "move", "from": place, "path": pointer(home)}
             continue
         missing = [one for one in free if one in required]
         meant = intended_name(name, missing, free)
@@ -138,6 +169,7 @@ def _replacements(fault: Fault, value: Any, call: Any) -> Iterator[Any]:
         for name in kind.types:
             if name in _CONVERSIONS:
                 yield from _CONVERSIONS[name](value)
+        yield from _wrapped(value, fault.place[-1:])
     elif isinstance(kind, Kind.Enum):
         yield from _same_word(value, kind.options)
     elif isinstance(kind, Kind.Constant):
@@ -146,6 +178,13 @@ def _replacements(fault: Fault, value: Any, call: Any) -> Iterator[Any]:
         for branch in fault.alternatives(call):
             if len(branch) == 1 and branch[0].place == fault.place:
                 yield from _replacements(branch[0], value, call)
+
+
+def _wrapped(value: Any, name: Place) -> list[Any]:
+    """The one value in a list, or in an object that only repeats the property's name."""
+    if isinstance(value, dict) and (*value,) in (name, ("value",)):
+        return [*value.values()]
+    return value if isinstance(value, list) and len(value) == 1 else []
 
 
 def _same_word(value: object, options: Sequence[Any]) -> Iterator[Any]:

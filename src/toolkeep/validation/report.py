@@ -20,6 +20,7 @@ from toolkeep.text.display import HIDDEN, echo, echo_name, listing, type_name
 from toolkeep.text.nearest import intended_name, nearest_or_none
 from toolkeep.validation.compile import CompiledSchema
 from toolkeep.validation.faults import Fault, Place, value_at
+from toolkeep.validation.misplaced import home_of, inner_names
 from toolkeep.validation.patterns import to_ecma262
 from toolkeep.validation.schema_keywords import Schema
 from toolkeep.validation.secret_values import log_internal_error
@@ -155,7 +156,7 @@ class _Report:
             self.found.setdefault(violation, (place, violation))
 
     def _unknown(self, place: Place, unexpected: Iterable[str]) -> None:
-        known = self.wording.names(place)
+        known = self.wording.fitting_names(place)
         strangers = [name for name in unexpected if name not in known]
         for name in strangers[: self.wording.compiled.limits.errors]:
             self._add((*place, name), Code.CONSTRAINT, _Wording.stranger, known)
@@ -171,8 +172,7 @@ class _Report:
             branch for branch in branches if branch and not any(_is_wrong_kind(f, place) for f in branch)
         ]
         if closest and depth:
-            best = min(closest, key=lambda branch: (_wrong_tags(branch), len(branch)))
-            for inner in best:
+            for inner in self._of_the_closest(closest):
                 self.explain(inner, alternatives=depth - 1)
             return
         types = [
@@ -186,6 +186,20 @@ class _Report:
             self._add(place, Code.WRONG_TYPE, _Wording.other_type, list(dict.fromkeys(types)))
         else:
             self._add(place, Code.CONSTRAINT, _Wording.no_alternative)
+
+    def _of_the_closest(self, branches: list[list[Fault]]) -> Sequence[Fault]:
+        """The faults of the closest alternative; of several that are equally close, those that all have."""
+        if tag := _tag_place(branches):
+            tags = {one: branch for branch in branches for one in _allowed(branch, tag)}
+            self._add(tag, Code.CONSTRAINT, _Wording.tag, list(tags))
+            given = value_at(self.wording.value, tag)
+            meant = nearest_or_none(given, list(tags)) if isinstance(given, str) else None
+            branches = branches if meant is None else [tags[meant]]
+            branches = [[fault for fault in branch if fault.place != tag] for branch in branches]
+        distance = [(_wrong_tags(branch), len(branch)) for branch in branches]
+        best = [branch for branch, far in zip(branches, distance, strict=True) if far == min(distance)]
+        shared = [fault for fault in best[0] if all(_has(branch, fault) for branch in best[1:])]
+        return shared or ([] if tag else best[0])
 
 
 class _Wording:
@@ -208,6 +222,10 @@ class _Wording:
         if not place and "properties" in self.root and "$ref" not in self.root and "allOf" not in self.root:
             return self.root["properties"]  # type: ignore[no-any-return]  # a schema
         return self.compiled.locator.names_at(place)
+
+    def fitting_names(self, place: Place) -> dict[str, Schema]:
+        """The property names that the object at a place may have with the tags that it has."""
+        return self.compiled.locator.names_at(place, value_at(self.value, place))
 
     def pointer(self, place: Place) -> str:
         """The pointer to a place, with hidden names replaced."""
@@ -284,6 +302,9 @@ class _Wording:
         allowed = [kind.value] if options is None else options
         if isinstance(kind, Kind.Constant):
             allowed = [kind.expected_value]
+        return self.tag(place, allowed)
+
+    def tag(self, place: Place, allowed: Sequence[Any]) -> Words:
         if self.secrecy.hides_schema(place):
             return self._words(place, "is not an allowed value", "an allowed value", _OTHER)
         shown = listing(map(echo, allowed), len(allowed), LISTED_NAMES)
@@ -370,25 +391,39 @@ class _Wording:
 
     def missing(self, at: Place, _: None) -> Words:
         name = echo_name(str(at[-1]))
-        schema = self.names(at[:-1]).get(str(at[-1]), True)
-        expected = describe(schema, self.root, hide=self.secrecy.hides_schema(at))
+        schemas = self.compiled.locator.schemas_of_missing(at, value_at(self.value, at[:-1])) or [True]
+        is_hidden = self.secrecy.hides_schema(at)
+        expected = " | ".join(
+            dict.fromkeys(describe(one, self.root, hide=is_hidden) for one in schemas[:LISTED_NAMES])
+        )
         message = f"Required property '{name}' is missing"
         return Words(message, expected, None, f"Add '{name}': {expected}.")
 
     def stranger(self, at: Place, known: dict[str, Schema]) -> Words:
-        given = value_at(self.value, at[:-1])
+        locator, above = self.compiled.locator, at[:-1]
+        given = value_at(self.value, above)
         free = [name for name in known if name not in given]
-        required = self.compiled.locator.required_at(at[:-1])
+        required = locator.required_at(above, given)
         missing = [name for name in free if name in required]
-        meant = intended_name(str(at[-1]), missing, free)
         shown = self._name(at)
         names = listing(map(echo_name, known), len(known), LISTED_NAMES)
         expected = f"one of {names}" if known else "no properties"
-        if meant:
+        if (
+            not known
+            and (patterns := locator.name_patterns_at(above))
+            and not self.secrecy.hides_schema(above)
+        ):
+            expected = f"names matching {listing(map(echo_name, patterns), len(patterns), LISTED_NAMES)}"
+        if inner := inner_names(given[at[-1]], free):
+            suggestion = f"Give {_quoted(inner)} directly, not inside '{shown}'."
+        elif home := home_of(locator, self.value, at):
+            suggestion = f"Move it to {echo_name(self.pointer(home))}."
+        elif meant := intended_name(str(at[-1]), missing, free):
             suggestion = f"Did you mean '{echo_name(meant)}'?"
         elif missing:
-            names = listing([f"'{echo_name(name)}'" for name in missing], len(missing), LISTED_NAMES)
-            suggestion = f"Missing: {names}. Rename '{shown}' if you meant that, else remove it."
+            suggestion = f"Missing: {_quoted(missing)}. Rename '{shown}' if you meant that, else remove it."
+        elif not known and expected != "no properties":
+            suggestion = f"Rename '{shown}'."
         else:
             suggestion = f"Remove '{shown}'."
         return Words(f"Unknown property '{shown}'", expected, None, suggestion)
@@ -431,6 +466,38 @@ def _is_wrong_kind(fault: Fault, place: Place) -> bool:
 def _wrong_tags(branch: Sequence[Fault]) -> int:
     """How many fixed values differ: the alternative with the right tag is the one that was meant."""
     return sum(isinstance(fault.kind, (Kind.Constant, Kind.Enum)) for fault in branch)
+
+
+def _tag_place(branches: Sequence[Sequence[Fault]]) -> Place | None:
+    """Where every alternative has another fixed value than the one given."""
+    places = [
+        [f.place for f in branch if isinstance(f.kind, (Kind.Constant, Kind.Enum))] for branch in branches
+    ]
+    return next((one for one in places[0] if all(one in other for other in places[1:])), None)
+
+
+def _allowed(branch: Sequence[Fault], place: Place) -> list[Any]:
+    """The fixed values of an alternative at a place, if they are text."""
+    found: list[Any] = []
+    for fault in branch:
+        if fault.place == place and isinstance(fault.kind, Kind.Constant):
+            found.append(fault.kind.expected_value)
+        elif fault.place == place and isinstance(fault.kind, Kind.Enum):
+            found += fault.kind.options
+    return [one for one in found if isinstance(one, str)]
+
+
+def _has(branch: Sequence[Fault], fault: Fault) -> bool:
+    return any(
+        one.place == fault.place
+        and type(one.kind) is type(fault.kind)
+        and getattr(one.kind, "property", None) == getattr(fault.kind, "property", None)
+        for one in branch
+    )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return listing([f"'{echo_name(name)}'" for name in names], len(names), LISTED_NAMES)
 
 
 def _article(types: str) -> str:

@@ -89,17 +89,47 @@ class Locator:
             self._known[key] = Spot(list(found.values()))
         return self._known[key]
 
-    def names_at(self, path: Path) -> dict[str, Schema]:
-        """The property names that an object at the path may have, in schema order."""
+    def names_at(self, path: Path, given: Any = None) -> dict[str, Schema]:
+        """The property names that an object at the path may have, in schema order; of the alternatives, those
+        whose tags do not contradict the object `given`, if there are such."""
         names: dict[str, Schema] = {}
-        for part in self.parts_at(path):
+        for part in self._fitting(path, given):
             for name, schema in part.get("properties", {}).items():
                 names.setdefault(name, schema)
         return names
 
-    def required_at(self, path: Path) -> set[str]:
+    def required_at(self, path: Path, given: Any = None) -> set[str]:
         """The property names that an object at the path must have, be it in one alternative."""
-        return {name for part in self.parts_at(path) for name in part.get("required", ())}
+        return {name for part in self._fitting(path, given) for name in part.get("required", ())}
+
+    def name_patterns_at(self, path: Path) -> list[str]:
+        """The patterns of further property names."""
+        return [one for part in self.parts_at(path) for one in part.get("patternProperties", ())]
+
+    def schemas_of_missing(self, path: Path, given: Any) -> list[Schema]:
+        """The schemas of a property that is missing: one for each alternative that the object may be."""
+        *above, name = path
+        parts = [part for part in self._fitting(above, given) if name in part.get("properties", ())]
+        meant = [part for part in parts if given.keys() <= part["properties"].keys()]
+        return [part["properties"][name] for part in meant or parts]
+
+    def _fitting(self, path: Path, given: Any) -> list[dict[str, Any]]:
+        parts = self.parts_at(path)
+        if len(parts) == 1 or not isinstance(given, dict):
+            return parts
+        fitting = [part for part in parts if not _is_other_tag(part, given)]
+        return fitting if any("properties" in part for part in fitting) else parts
+
+
+def _is_other_tag(part: dict[str, Any], given: dict[str, Any]) -> bool:
+    """Whether a fixed value of an alternative, such as `"type": {"const": "circle"}`, differs from the one
+    given."""
+    for name, schema in part.get("properties", {}).items():
+        if name in given and isinstance(schema, dict) and not {"const", "enum"}.isdisjoint(schema):
+            allowed = schema.get("enum", [schema.get("const")])
+            if not any(one.__class__ is given[name].__class__ and one == given[name] for one in allowed):
+                return True
+    return False
 
 
 _REMEMBERED = 500
