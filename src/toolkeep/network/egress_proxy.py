@@ -46,6 +46,7 @@ never see the refusal."""
 _GREETING_SECONDS: Final = 0.5
 """How long a program may be silent before its host is asked to speak first, at ports other than the web's."""
 _METHOD_BYTES: Final = 4
+"""Bytes that tell a method from the start of other protocols; the shortest request has more."""
 _METHODS: Final = frozenset((method + b" ")[:_METHOD_BYTES] for method in METHODS)
 """The first bytes of a request in plain http."""
 _HANDSHAKE: Final = b"\x16"

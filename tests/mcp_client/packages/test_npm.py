@@ -196,7 +196,7 @@ def test_an_update_shows_packages_and_tools_and_leaves_the_old_ones_unless_a_per
     assert "1.1.0" not in str(list((project.parent / "state" / "packages").rglob("hello/package.json")))
 
 
-ENTRY = {"version": "1.0.0", "integrity": f"sha512-{'A' * 86}==", "bin": {"hello": "cli.js"}}
+ENTRY: dict[str, Any] = {"version": "1.0.0", "integrity": f"sha512-{'A' * 86}==", "bin": {"hello": "cli.js"}}
 
 
 def test_a_lock_file_or_an_answer_of_another_shape_is_refused(
@@ -221,7 +221,12 @@ def test_a_lock_file_or_an_answer_of_another_shape_is_refused(
     place = "node_modules/hello"
     good = {"packages": {place: ENTRY}}
     assert resolve(good) == f"{place}/cli.js"
-    changed = [{"version": 1}, {"bin": {"hello": 1}}, {"dependencies": []}, {"peerDependencies": {"x": None}}]
+    changed: list[dict[str, Any]] = [
+        {"version": 1},
+        {"bin": {"hello": 1}},
+        {"dependencies": []},
+        {"peerDependencies": {"x": None}},
+    ]
     broken = [{"packages": {place: {**ENTRY, **one}}} for one in changed]
     for lock in ("{", [], {}, {"packages": []}, {"packages": {}}, {"packages": {place: 1}}, *broken):
         assert "what cannot be read" in resolve(lock), lock
