@@ -95,7 +95,7 @@ class SessionState:
 
     __slots__ = (
         "_lock", "_outside", "_put", "_said", "_system", "_waiting", "agent", "earlier", "id", "key",
-        "state",
+        "parent", "state",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +113,8 @@ class SessionState:
         self.id = id
         self.key = key
         """What the state belongs to: for a remote caller not the id that it gave."""
+        self.parent: SessionState | None = None
+        """The session that it works for."""
         self.state = state
         self.earlier: list[Earlier] = []
         self._lock = threading.Lock()
