@@ -12,7 +12,7 @@ from typing import Any, Final
 
 _SPACE: Final = re.compile(r"\s+")
 _MARKS: Final = re.compile(r"[^\w\s\x00-\x7f]")
-"""Punctuation beyond ASCII, such as typographic quotes; it bounds a word, and stays a character of its own."""
+"""Punctuation beyond ASCII, such as typographic quotes; it bounds a word, and remains a character."""
 _NUMBER: Final = re.compile(
     r"(?<![\w.,-])(?<![0-9][/:])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,24})(?:\.[0-9]{1,12})?"
     r"(?!\w|[-.,/:][0-9])"
@@ -128,7 +128,7 @@ def fold(text: str) -> str:
 
 
 def _apart(found: "re.Match[str]") -> str:
-    """A mark between spaces, so that a value with one more or less is another; an accent stays in its word."""
+    """A mark between spaces, so that a value with one more is another; an accent stays in its word."""
     return found[0] if unicodedata.category(found[0]).startswith("M") else f" {found[0]} "
 
 
@@ -143,7 +143,7 @@ def written_dates(folded: str) -> "list[tuple[int, int, int]]":
 
 
 def number_mark(value: Any) -> bytes:
-    """A number in the one form that equal numbers share. No text holds the byte 255, so none looks like it."""
+    """A number in the one form that equal numbers share. No text holds the byte 255."""
     if type(value) is str:
         value = value.replace(",", "")
         value = float(value) if "." in value else int(value)

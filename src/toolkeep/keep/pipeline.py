@@ -224,7 +224,12 @@ class Pipeline:
         """One call, from request to result."""
         _check_loop()
         drawn = random_digits()
-        watched = self._session(agent, conversation, session, caller) if self.flow is not None else None
+        watched, unknown = None, None
+        if self.flow is not None:
+            try:
+                watched = self._session(agent, conversation, session, caller)
+            except (OSError, ToolkeepError) as error:
+                unknown = error
         request = ToolCall(
             id=drawn[:32],
             tool=named(name),
@@ -244,6 +249,8 @@ class Pipeline:
             flow=watched,
         )
         state = CallState(request, self._visible(request))
+        if unknown is not None:
+            return self._unwatched(state, unknown)
         return self._made(state) if self.spans is None else self._traced(state, self.spans)
 
     def _session(
@@ -260,6 +267,14 @@ class Pipeline:
             flow.resume(state)
             return state
         return flow.session_of(named(agent), named(session) or named(conversation), caller=named(caller))
+
+    async def _unwatched(self, state: CallState, error: Exception) -> ToolResult:
+        """Refuse a call of a session whose state cannot be read: it may have seen everything."""
+
+        async def stages() -> ToolResult:
+            raise error
+
+        return await self._end(state, await self._through(state, stages()))
 
     def _opening(self, session: "SessionState | None", name: str, shown: Shown | None) -> Shown | None:
         """A callback that notes first that text of a tool is shown."""
