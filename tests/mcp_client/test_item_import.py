@@ -75,7 +75,7 @@ async def get(client: Lines, arguments: Mapping[str, Any], name: str = "review")
 
 def test_prompts_and_resources_are_listed_read_and_recorded(tmp_path: Path) -> None:
     said = add_library(tmp_path)
-    assert "added 'docs' with 1 tool, 1 prompt, 6 resources" in said
+    assert "added 'docs' with 2 tools, 1 prompt, 6 resources" in said
     assert "+ resource:file_etc_passwd (file:///etc/passwd)" in said
     assert "needs mcp.prompts:docs and mcp.resources:docs" in said
 
@@ -120,7 +120,8 @@ def test_prompts_and_resources_are_listed_read_and_recorded(tmp_path: Path) -> N
         missing = ("docs://pages/a/b", "docs://new", "file:///etc/shadow")
         assert [await read(client, uri) for uri in missing] == [-32002] * 3
         assert [await read(client, f"docs://pages/{dots}") for dots in ("..", "%2E%2e")] == [-32602] * 2
-        assert await read(client, "docs://gone") == -32603
+        gone = (await client.ask("resources/read", {"uri": "toolkeep:docs/docs://gone"}))["error"]
+        assert (gone["code"], "Not there" in gone["message"]) == (-32002, True)
         long = await client.ask("resources/read", {"uri": "toolkeep:docs/docs://long"})
         assert "bytes, which is too much" in long["error"]["message"]
         # A tool by another name: nobody is offered one.

@@ -88,6 +88,8 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         tools=tuple(data.get("tools") or ()),
         prompts=tuple(data.get("prompts") or ()),
         resources=tuple(data.get("resources") or ()),
+        completions=tuple(data.get("completions") or ()),
+        subscriptions=tuple(data.get("subscriptions") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
         roles=read_roles(data.get("flow") or {}),
         target=target_of(data, upstream.folder),
