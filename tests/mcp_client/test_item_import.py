@@ -350,11 +350,21 @@ def test_the_official_client_reads_through_toolkeep_from_the_official_server(tmp
         "prompt:*=safe",
         "--danger",
         "resource:*=safe",
+        "--completions",
+        "prompt:*",
+        "--danger",
+        "completion:*=safe",
+        "--subscriptions",
+        "*",
+        "--danger",
+        "subscription:*=safe",
     )
     add(tmp_path, "docs", *options, "--", python, str(HERE / "official_library.py"))
     config = tmp_path / ".agent" / "config.yml"
-    held = '{inherit: defaults, capabilities: ["mcp.prompts:docs", "mcp.resources:docs"]}'
-    config.write_text(f"{config.read_text()}agents:\n  mcp-local: {held}\n")
+    kinds = ("prompts", "resources", "completions", "subscriptions")
+    held = ", ".join(f"mcp.{kind}:docs" for kind in kinds)
+    agent = f"{{inherit: defaults, capabilities: [{held}]}}"
+    config.write_text(f"{config.read_text()}agents:\n  mcp-local: {agent}\n")
     accept(tmp_path)
     command = [sys.executable, "-m", "toolkeep", "mcp", "--project", str(tmp_path)]
     script = HERE.parent / "mcp_server" / "clients" / "official_items.py"
@@ -367,6 +377,9 @@ def test_the_official_client_reads_through_toolkeep_from_the_official_server(tmp
     )
     assert done.returncode == 0, done.stderr
     expected = {
+        "completed": ["kindby", "kindly"],
+        "subscribed": ["toolkeep:docs/docs://readme"],
+        "changed": "toolkeep:docs/docs://readme",
         "prompts": ["review"],
         "resources": ["toolkeep:docs/docs://readme"],
         "templates": ["toolkeep:docs/docs://pages/{name}"],

@@ -1,6 +1,5 @@
 """Completion by upstream servers and subscriptions to their resources: by grant, each a call of its kind."""
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -94,33 +93,30 @@ def test_updates_reach_only_subscribers_that_may_read_and_are_bounded(
     monkeypatch.setattr(upstream_watches, "MCP_UPSTREAM_WATCHED", 2)
 
     async def act(client: Lines) -> None:
-        keep = client.server.keep
-        other = McpServer(keep, agent="eve")
-        keep.declare_agent("eve", capabilities=BOTH)
-        async with lines(other) as eve:
-            await eve.handshake()
-            assert await subscribe(
-                client, LOGO, PAGE, README, PAGE + "b", "toolkeep:docs/docs://pages/.."
-            ) == [
-                0,
-                0,
-                -32002,
-                -32000,
-                -32002,
-            ]
-            assert await subscribe(eve, PAGE) == [0]
-            text = (await client.call("update"))["result"]["content"][0]["text"]
-            assert sorted(text.split()) == ["docs://logo", "docs://pages/a"]
+        server = client.server
+        server.keep.declare_agent("ada", capabilities=BOTH)
+        async with lines(server) as ada:
+            ada.speaker.connection.agent = "ada"  # as the HTTP transport sets it
+            await ada.handshake()
+            dots, more = "toolkeep:docs/docs://pages/..", f"{PAGE}b"
+            assert await subscribe(client, dots, LOGO, PAGE, README, more) == [-32602, 0, 0, -32002, -32000]
+            assert await subscribe(ada, PAGE) == [0]
+            said = await client.call("update")
+            assert sorted(said["result"]["content"][0]["text"].split()) == ["docs://logo", "docs://pages/a"]
             await until(lambda: len(updated(client)) >= 2)
-            # A hundred updates of each came at once; the upstream of another agent is another process.
-            assert sorted(updated(client)) == [LOGO, PAGE]
-            assert updated(eve) == []
             assert await subscribe(client, PAGE, on=False) == [0]
-            await until(lambda: len(client.server._watches._open) == 1)  # noqa: SLF001
-            keep.declare_agent("mcp-local", capabilities=GRANTED)
-            await until(lambda: not client.server._watches._open)  # noqa: SLF001
-            await client.call("update")
-            assert sorted(updated(client)) == [LOGO, LOGO, PAGE]  # the last one says: read it again
-        await until(lambda: not other._watches._open)  # noqa: SLF001
+            await until(lambda: len(open_calls(server)) == 2)
+            # A hundred updates of each came at once.
+            assert (sorted(updated(client)), updated(ada)) == ([LOGO, PAGE], [])
+            server.keep.declare_agent("mcp-local", capabilities=GRANTED)
+            await until(lambda: open_calls(server) == [("ada", PAGE)])
+            await until(lambda: len(updated(client)) == 3)  # what ended it is told by the next read
+            assert sorted(updated(client)) == [LOGO, LOGO, PAGE]
+            assert client.speaker.connection.watched == set()
+        await until(lambda: not open_calls(server))
 
     served(tmp_path, act, *BOTH)
+
+
+def open_calls(server: McpServer) -> list[tuple[str, str]]:
+    return sorted(server._watches._open)

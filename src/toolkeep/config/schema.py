@@ -153,7 +153,7 @@ _UPSTREAM: Schema = {
         "resources": {**_NAMES, "description": "The resources to pass on, as patterns of URIs; `*` is all."},
         "completions": {
             **_NAMES,
-            "description": "Where arguments are completed: patterns of `prompt:NAME` and `resource:TEMPLATE`.",
+            "description": "Where to complete arguments: patterns of `prompt:NAME` and `resource:TEMPLATE`.",
         },
         "subscriptions": {
             **_NAMES,
