@@ -22,7 +22,7 @@ from toolkeep.cli.main import cli
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.limits import CallLimits
 from toolkeep.mcp_client.item_import import ITEMS, import_items
-from toolkeep.mcp_client.item_results import prompt_value, resource_value
+from toolkeep.mcp_client.item_results import completion_value, prompt_value, resource_value
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.mcp_client.transport import UpstreamFailed
@@ -262,6 +262,10 @@ def test_the_danger_of_prompts_is_that_of_a_persons_pattern_and_of_no_tool() -> 
         {"contents": [{"uri": "docs://a", "blob": "not base64"}]},
         {"contents": [{"uri": "docs://a b", "text": "x"}]},
         {"contents": [], "resultType": "input_required"},
+        {"completion": ["a"]},
+        {"completion": {"values": [7]}},
+        {"completion": {"values": ["x"] * 101}},
+        {"completion": {"values": ["x" * 2_000]}},
         {"messages": {}},
         {"messages": [{"role": "system", "content": {"type": "text", "text": "x"}}]},
         {"messages": [{"role": "user", "content": {"type": "text", "text": 7}}]},
@@ -271,8 +275,13 @@ def test_the_danger_of_prompts_is_that_of_a_persons_pattern_and_of_no_tool() -> 
     ],
 )
 def test_an_answer_that_is_not_of_the_protocol_is_refused(said: dict[str, Any]) -> None:
+    readers: dict[str, Callable[[], Any]] = {
+        "completion": lambda: completion_value(said),
+        "contents": lambda: resource_value(said, "docs://a", "docs"),
+        "messages": lambda: prompt_value(said, "docs"),
+    }
     with pytest.raises(UpstreamFailed):
-        prompt_value(said, "docs") if "messages" in said else resource_value(said, "docs://a", "docs")
+        readers[next(iter(said))]()
 
 
 class Library:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.mcp_client.test_item_import import FORBID, GRANTED, PERMIT, add_library, audit, served
 from tests.mcp_server.talk import Lines, lines, until
+from toolkeep.errors import Code
 from toolkeep.mcp_server import upstream_watches
 from toolkeep.mcp_server.dispatch import McpServer
 
@@ -22,6 +23,9 @@ LOGO, PAGE, README = (
 )
 REVIEW = {"type": "ref/prompt", "name": "review"}
 PAGES = {"type": "ref/resource", "uri": "toolkeep:docs/docs://pages/{name}{?lang}"}
+
+
+NO_LOGO = 'context.arguments has uri && context.arguments.uri like "*logo"'
 
 
 async def complete(client: Lines, ref: Mapping[str, Any], value: str = "a", **more: Any) -> Any:
@@ -56,6 +60,10 @@ def test_arguments_are_completed_by_the_upstream_and_each_completion_is_recorded
         assert [await complete(client, one) for one in others] == [-32602] * 3
         assert await complete(client, REVIEW, "many") == -32603
         assert await complete(client, REVIEW, "x" * 3_000) == -32602
+        own = {"of": "prompt:other", "argument": "text", "value": "a"}
+        keep = client.server.keep
+        direct = await keep.call("completion:docs", own, agent="mcp-local", kind="completion")
+        assert direct.code is Code.CONSTRAINT
         await client.call("change")
         assert await complete(client, REVIEW) == -32602  # the prompt waits for acceptance
 
@@ -79,9 +87,8 @@ def test_nothing_is_completed_or_subscribed_to_without_the_grants_and_policies(t
     assert found(*GRANTED) == [False, False, -32601, -32601]
     assert found(*GRANTED, "mcp.completions:docs") == [True, False, 0, -32601]
     assert found(*GRANTED, "mcp.subscriptions:docs") == [False, True, -32601, 0]
-    no_logo = 'context.arguments has uri && context.arguments.uri like "*logo"'
     for kind in ("resource", "subscription"):
-        forbid = FORBID.format(f'resource.kind == "{kind}" && {no_logo}')
+        forbid = FORBID.format(f'resource.kind == "{kind}" && {NO_LOGO}')
         completed, subscribed = found(*BOTH, policies=[PERMIT, forbid])[2:]
         assert (completed, subscribed) == (0, -32002 if kind == "resource" else -32600)
 
@@ -108,7 +115,7 @@ def test_updates_reach_only_subscribers_that_may_read_and_are_bounded(
             await until(lambda: len(open_calls(server)) == 2)
             # A hundred updates of each came at once.
             assert (sorted(updated(client)), updated(ada)) == ([LOGO, PAGE], [])
-            server.keep.declare_agent("mcp-local", capabilities=GRANTED)
+            server.keep.use_policies(PERMIT, FORBID.format(f'resource.kind == "resource" && {NO_LOGO}'))
             await until(lambda: open_calls(server) == [("ada", PAGE)])
             await until(lambda: len(updated(client)) == 3)  # what ended it is told by the next read
             assert sorted(updated(client)) == [LOGO, LOGO, PAGE]
