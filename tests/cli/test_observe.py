@@ -79,11 +79,14 @@ def test_an_observed_server_gets_no_secret_no_content_and_no_network(
 ) -> None:
     project = with_data(tmp_path / "project")
     (tmp_path / "outside").write_text("outside")
+    (project / "file").symlink_to(tmp_path / "outside")
+    (project / "folder").symlink_to(tmp_path)
     monkeypatch.setenv("NOTES_TOKEN", "the-real-token-of-ada")
     write_server(
         project,
         f"""
         seen = {{"token": os.environ["NOTES_TOKEN"], "text": open(f"{{base}}/data/one.txt").read()}}
+        seen["names"] = sorted(os.listdir(base))
         for path in ({str(tmp_path / "outside")!r}, "/etc/shadow", f"{{base}}/.agent/config.yml"):
             try:
                 seen[path] = open(path).read()
@@ -111,6 +114,8 @@ def test_an_observed_server_gets_no_secret_no_content_and_no_network(
     found = observed(project, "--env", "NOTES_TOKEN", "--capability", f"fs.write:{tmp_path}/outside")
     seen = json.loads(found["last_words"].splitlines()[-1])
     assert (seen.pop("token"), seen.pop("text")) == ("toolkeep-dummy-secret", "")
+    # Links would lead out; the configuration has no name there.
+    assert seen.pop("names") == ["data", "server.py"]
     assert (seen.pop("unix"), seen.pop("full")) == (errno.EAFNOSUPPORT, errno.ENOSPC)
     assert seen.pop(str(tmp_path / "outside")) == errno.ENOENT
     assert set(seen.values()) <= {errno.ENOENT, errno.EACCES, errno.ECONNREFUSED}

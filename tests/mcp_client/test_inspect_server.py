@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.mcp_client.servers import add
+from tests.config.projects import accept
+from tests.mcp_client.servers import add, call_all
 from toolkeep.cli.main import cli
 from toolkeep.sandbox.launch import interpreter
 
@@ -34,6 +35,12 @@ def test_the_time_to_start_can_be_set_and_says_what_was_waited_for(tmp_path: Pat
     said = refused(tmp_path, "--start-timeout", "1", *server("silent"))
     assert "it did not answer initialize in 1 s" in said
     assert "give it longer: --start-timeout SECONDS" in said
+    add(tmp_path, "up", "--start-timeout", "1", *server("banner"), is_accepted=False)
+    config = tmp_path / ".agent" / "config.yml"
+    config.write_text(config.read_text().replace("banner", "silent"))
+    accept(tmp_path)
+    (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert "it did not answer initialize in 1 s" in result.text
 
 
 def test_a_denied_file_is_said_to_be_denied_and_its_grant_is_named(tmp_path: Path) -> None:

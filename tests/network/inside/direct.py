@@ -34,7 +34,9 @@ class Told(list[tuple[str, str, str]]):
 
 
 @contextlib.asynccontextmanager
-async def calling(*held: str, argv: list[str] | None = None) -> AsyncIterator[tuple[Dial, Told]]:
+async def calling(
+    *held: str, argv: list[str] | None = None, requests: int = 100
+) -> AsyncIterator[tuple[Dial, Told]]:
     """Calls of a program that stays and holds this; and what is told of its contacts."""
     told = Told()
     argv = argv or DIALER
@@ -44,6 +46,7 @@ async def calling(*held: str, argv: list[str] | None = None) -> AsyncIterator[tu
         "side_effects": ["NetWrite" if any(one.startswith("net.write") for one in held) else "NetRead"],
         "capabilities": list(held),
         "danger": "low",
+        "resource_bounds": {"max_network": {"max_requests": requests, "max_bytes": 1 << 20}},
         "parameters": {"type": "object", "properties": {}, "additionalProperties": True},
     }
     async with Keep() as keep:
@@ -95,6 +98,13 @@ async def test_a_granted_host_is_reached_without_a_proxy_and_no_other_is(world: 
         ("DNS", "other.example", "'other.example' is not among the hosts that this call may reach"),
     ]
     assert len(server.heard) == 1
+
+
+async def test_a_call_asks_for_ten_names_for_each_request_that_it_may_make(world: World) -> None:
+    await serve(world, answer(b"shop"))
+    async with calling("net.read:shop.example", requests=1) as (dial, _):
+        assert (await dial("shop.example", 80, get("shop.example"), asks=11))["error"] == "gaierror"
+        assert (await dial("shop.example", 80, get("shop.example")))["address"] == "198.18.0.1"
 
 
 async def test_tls_must_name_the_host_that_is_connected_to(world: World) -> None:
