@@ -1,12 +1,15 @@
 """What `add mcp` says of a server that it starts: why it fails, what it was denied, what was skipped."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from tests.config.projects import accept
-from tests.mcp_client.servers import add, call_all
+from tests.mcp_client.servers import add, opened
+from toolkeep import ToolResult
 from toolkeep.cli.main import cli
 from toolkeep.sandbox.launch import interpreter
 
@@ -39,8 +42,20 @@ def test_the_time_to_start_can_be_set_and_says_what_was_waited_for(tmp_path: Pat
     config = tmp_path / ".agent" / "config.yml"
     config.write_text(config.read_text().replace("banner", "silent"))
     accept(tmp_path)
-    (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
-    assert "it did not answer initialize in 1 s" in result.text
+    assert "it did not answer initialize in 1 s" in called(tmp_path).text
+    late = tmp_path / "late"
+    late.mkdir()
+    add(late, "up", *server("late"))
+    assert called(late, timeout_s=1).value == "a"  # the time to start is none of the call
+
+
+def called(project: Path, **options: Any) -> ToolResult:
+    async def main() -> ToolResult:
+        async with opened(project) as keep:
+            keep.declare_agent("ada")
+            return await keep.call("echo", {"text": "a"}, agent="ada", **options)
+
+    return asyncio.run(main())
 
 
 def test_a_denied_file_is_said_to_be_denied_and_its_grant_is_named(tmp_path: Path) -> None:
