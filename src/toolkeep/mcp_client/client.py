@@ -59,6 +59,7 @@ UPDATE_SECONDS: Final = 0.5
 PING_SECONDS: Final = 30.0
 """Time without an update after which a server must show that it still answers."""
 _UNSUBSCRIBE_SECONDS: Final = 2.0
+"""Time to unsubscribe: the end of a call waits for it."""
 
 _CURSOR_CHARS: Final = 4_096
 """Maximum length of a pagination cursor. Every cursor is remembered and sent back: at most 200 pages of them,

@@ -35,13 +35,14 @@ class Told(list[tuple[str, str, str]]):
 
 @contextlib.asynccontextmanager
 async def calling(
-    *held: str, argv: list[str] | None = None, requests: int = 100
+    *held: str, argv: list[str] | None = None, requests: int = 100, keep: Keep | None = None
 ) -> AsyncIterator[tuple[Dial, Told]]:
     """Calls of a program that stays and holds this; and what is told of its contacts."""
     told = Told()
     argv = argv or DIALER
+    name = f"dial_{len(keep) if keep else 0}"
     definition = {
-        "name": "dial",
+        "name": name,
         "description": "Dials.",
         "side_effects": ["NetWrite" if any(one.startswith("net.write") for one in held) else "NetRead"],
         "capabilities": list(held),
@@ -49,18 +50,19 @@ async def calling(
         "resource_bounds": {"max_network": {"max_requests": requests, "max_bytes": 1 << 20}},
         "parameters": {"type": "object", "properties": {}, "additionalProperties": True},
     }
-    async with Keep() as keep:
+    async with contextlib.AsyncExitStack() as opened:
+        keep = keep or await opened.enter_async_context(Keep())
         keep.subscribe(told)
         keep.register(ProcessSource(argv=argv, code=[argv[-1]]).tool(definition))
-        keep.declare_agent("ada", capabilities=held)
+        keep.declare_agent(name, capabilities=held)
 
         async def dial(host: str, port: int, say: str = "", **more: Any) -> Any:
-            result = await keep.call("dial", {"host": host, "port": port, "say": say, **more}, agent="ada")
+            result = await keep.call(name, {"host": host, "port": port, "say": say, **more}, agent=name)
             assert result.ok, result.text
             return result.value
 
         async def fetch(url: str) -> Any:
-            return (await keep.call("dial", {"url": url}, agent="ada")).value
+            return (await keep.call(name, {"url": url}, agent=name)).value
 
         yield (dial if argv is DIALER else fetch), told
 
@@ -138,7 +140,11 @@ async def test_a_name_that_leads_inside_and_a_port_that_is_not_granted_are_refus
 async def test_programs_at_once_do_not_reach_each_others_hosts(world: World) -> None:
     await serve(world, answer(b"shop"))
     await serve(world, answer(b"other"), "other.example", OTHER_PUBLIC)
-    async with calling("net.read:shop.example") as (shop, _), calling("net.read:other.example") as (other, _):
+    async with (
+        Keep() as keep,  # one, so that both are forked from the same process
+        calling("net.read:shop.example", keep=keep) as (shop, _),
+        calling("net.read:other.example", keep=keep) as (other, _),
+    ):
         found = await asyncio.gather(
             shop("shop.example", 80, get("shop.example")), other("other.example", 80, get("other.example"))
         )
