@@ -1,6 +1,8 @@
 """`toolkeep enable` and `toolkeep disable`: several names at once, all or none."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -53,3 +55,22 @@ def test_where_one_name_cannot_be_enabled_none_is(project: Path, names: tuple[st
     assert run(project, "disable", "one", "two") == 0
     assert run(project, "enable", *names) == 1
     assert enabled(project) == []
+
+
+def test_a_tool_of_a_file_that_a_server_was_started_with_is_disabled_by_naming_the_file(
+    tmp_path: Path,
+) -> None:
+    code = tmp_path / "greetings.py"
+    code.write_text('from toolkeep import tool\n@tool(side_effects=[])\ndef greet() -> str:\n    "Greets."\n')
+    named = ("--tools", str(code), "--project", str(tmp_path))
+
+    def run(*words: str) -> Any:
+        done = CliRunner().invoke(cli, [*words, "--json"])
+        return json.loads(done.stdout)
+
+    assert run("disable", "greet", *named)["code"] == "ACODE-TSR-024"  # nobody accepted the file
+    accepted = ("accept", str(code), "--project", str(tmp_path))
+    run(*accepted, "--hash", run(*accepted)["hash"])
+    assert run("disable", "greet", *named)[0]["state"] == "disabled"
+    (listed,) = (one for one in run("list", *named) if one["name"] == "greet")
+    assert listed["state"] == "disabled"

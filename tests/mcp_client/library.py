@@ -72,7 +72,8 @@ def get(params: dict[str, Any]) -> dict[str, Any]:
     told = params["arguments"]
     link = {"type": "resource_link", "uri": "docs://readme", "name": "readme"}
     words = {"type": "text", "text": f"Review {told['text']}, {told.get('tone', 'kindly')}."}
-    return {"messages": [{"role": "user", "content": words}, {"role": "assistant", "content": link}]}
+    messages = [{"role": "user", "content": words}, {"role": "assistant", "content": link}]
+    return {"messages": messages[:1] if MODE == "text" else messages}
 
 
 def complete(params: dict[str, Any]) -> dict[str, Any]:

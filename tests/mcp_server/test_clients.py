@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.mcp_server.client_rounds import CELLS, judged, round_of
 from tests.mcp_server.environments import node_with_packages, python_of
 from tests.mcp_server.served import everything_served
 from tests.mcp_server.talk import HANDSHAKE, MODERN
@@ -59,16 +60,20 @@ def test_the_official_client_in_both_eras(url: str, command: list[str]) -> None:
         assert "Ada" in found["stdio"][mode]["called"]
 
 
+@pytest.mark.spec("MCP-3", "MCP-4", "POL-4")
+@pytest.mark.parametrize(("name", "is_http"), [("mcp 1", True), ("mcp 2", False)])
+def test_an_official_client_fills_every_cell_of_the_table(name: str, is_http: bool, tmp_path: Path) -> None:
+    """The other libraries take longer, or fill fewer: `scripts/soak`."""
+    found = round_of(name, tmp_path, is_http=is_http)
+    assert judged(found) == dict.fromkeys(CELLS, "yes"), found
+
+
 @pytest.mark.spec("MCP-3")
-def test_the_official_client_before_2026_and_langchain(url: str, command: list[str]) -> None:
-    found = run("langchain", "official_before.py", url, command)
-    official, langchain = found["official"], found["langchain"]
-    assert (official["version"], official["called"]) == (HANDSHAKE, "Hello, Ada!")
-    assert "accept" in official["asked"]
-    assert "Ada" in official["stdio"]
-    assert {"greet", "agent_hello_world"} <= set(langchain["tools"])
-    assert langchain["called"] == "Hello, Ada!"
-    assert "Ada" in langchain["stdio"]
+def test_langchain(url: str, command: list[str]) -> None:
+    found = run("langchain", "langchain_client.py", url, command)
+    assert {"greet", "agent_hello_world"} <= set(found["tools"])
+    assert found["called"] == "Hello, Ada!"
+    assert "Ada" in found["stdio"]
 
 
 @pytest.mark.spec("MCP-3")

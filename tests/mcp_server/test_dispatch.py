@@ -439,6 +439,26 @@ def test_a_changed_list_is_told_once(keep: Keep, server: McpServer) -> None:
     assert shaken(server, act) == [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
 
 
+@pytest.mark.spec("MCP-1")
+def test_over_stdio_a_client_of_2026_is_told_once_and_only_what_it_subscribed_to(
+    keep: Keep, server: McpServer
+) -> None:
+    async def act() -> Any:
+        async with lines(server) as client:
+            await client.modern("tools/list")
+            keep.disable("echo")
+            await client.modern("tools/list")
+            unasked = [*client.heard]
+            wanted = {"notifications": {"toolsListChanged": True}, "_meta": meta()}
+            client.begin("subscriptions/listen", wanted)
+            keep.enable("echo")
+            await client.modern("tools/list")
+            return unasked, [one["method"] for one in client.heard]
+
+    told = ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"]
+    assert asyncio.run(act()) == ([], told)
+
+
 QUIET = tool(name="send_all", description="Send all of it.", danger="critical")(lambda: "x")
 HIDDEN_TOO = (
     HIDES + '@id("too") forbid (principal, action == Action::"see", resource) when {resource.danger > 3};'

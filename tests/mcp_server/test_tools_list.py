@@ -226,3 +226,10 @@ def test_a_listed_tool_says_that_its_objects_are_closed(keep: Keep, parts: dict[
     listed = tool_data(keep.get("t"), is_modern=True)["inputSchema"]
     assert listed[word] is False
     assert listed["properties"]["a"]["additionalProperties"] is False
+
+
+def test_a_tool_without_parameters_has_properties_for_clients_that_need_them(keep: Keep) -> None:
+    plain = {"name": "plain", "description": "Do it.", "parameters": {"type": "object"}, "version": "1.0.0"}
+    keep.register(ToolDefinition.from_dict(plain))
+    data = tool_data(keep.get("plain"), is_modern=True)
+    assert data["inputSchema"] == {"type": "object", "properties": {}, "additionalProperties": False}

@@ -127,9 +127,11 @@ def complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> "l
     ]
 
 
-def set_enabled(names: Sequence[str], project: Path | None, *, enabled: bool, as_json: bool) -> None:
-    """Enable or disable tools for all later starts; all of them, or none."""
-    keep = keep_with(project=project)
+def set_enabled(
+    names: Sequence[str], project: Path | None, *, tools: Sequence[str], enabled: bool, as_json: bool
+) -> None:
+    """Enable or disable tools, of files too, for all later starts; all of them, or none."""
+    keep = keep_with(project=project, tools=named_tools(tools, project))
     change = keep.enable if enabled else keep.disable
     for name in names:
         change(name)  # a dry run: raises before anything is stored

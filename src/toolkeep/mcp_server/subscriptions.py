@@ -119,7 +119,8 @@ class Subscriptions:
         for kind in changed:
             method = f"notifications/{kind}/list_changed"
             plain = notification(method)
-            connections = [one for one in self.connections if one.emit is not None]
+            # Over stdio, a client without a handshake is told only what it subscribed to (2026-07-28).
+            connections = [one for one in self.connections if one.emit is not None and one.version]
             subscriptions = [one for one in self.subscriptions if kind in one.kinds]
             agents = {one.agent for one in connections} | {one.agent for one in subscriptions}
             concerned = self._concerned(kind, agents)

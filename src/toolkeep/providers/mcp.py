@@ -38,7 +38,8 @@ def tool_data(
         "name": name,
         "title": title(definition),
         "description": definition.full_description,
-        "inputSchema": {"type": "object", **schema},
+        # Some clients fail on a schema without `properties`, and then list no tool of the server at all.
+        "inputSchema": {"type": "object", "properties": {}, **schema},
         "annotations": annotations(definition),
     }
     if (output := output_schema(definition, is_modern=is_modern)) is not None:
