@@ -52,9 +52,8 @@ def test_arguments_are_completed_by_the_upstream_and_each_completion_is_recorded
     assert "mcp.completions:docs and mcp.subscriptions:docs" in said
 
     async def act(client: Lines) -> None:
-        known = {"context": {"arguments": {"tone": "x"}}}
         found = {"values": ["review", "text", "a", "tone"], "total": 9, "hasMore": False}
-        assert await complete(client, REVIEW, **known) == found
+        assert await complete(client, REVIEW, context={"arguments": {"tone": "x"}}) == found
         assert (await complete(client, PAGES))["values"] == ["docs://pages/{name}{?lang}", "text", "a"]
         others = {**REVIEW, "name": "other"}, {**PAGES, "uri": LOGO}, {**PAGES, "uri": "docs://pages/{name}"}
         assert [await complete(client, one) for one in others] == [-32602] * 3

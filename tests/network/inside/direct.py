@@ -51,18 +51,18 @@ async def calling(
         "parameters": {"type": "object", "properties": {}, "additionalProperties": True},
     }
     async with contextlib.AsyncExitStack() as opened:
-        keep = keep or await opened.enter_async_context(Keep())
-        keep.subscribe(told)
-        keep.register(ProcessSource(argv=argv, code=[argv[-1]]).tool(definition))
-        keep.declare_agent(name, capabilities=held)
+        own = keep or await opened.enter_async_context(Keep())
+        own.subscribe(told)
+        own.register(ProcessSource(argv=argv, code=[argv[-1]]).tool(definition))
+        own.declare_agent(name, capabilities=held)
 
         async def dial(host: str, port: int, say: str = "", **more: Any) -> Any:
-            result = await keep.call(name, {"host": host, "port": port, "say": say, **more}, agent=name)
+            result = await own.call(name, {"host": host, "port": port, "say": say, **more}, agent=name)
             assert result.ok, result.text
             return result.value
 
         async def fetch(url: str) -> Any:
-            return (await keep.call(name, {"url": url}, agent=name)).value
+            return (await own.call(name, {"url": url}, agent=name)).value
 
         yield (dial if argv is DIALER else fetch), told
 
