@@ -51,7 +51,9 @@ async def calling(
         "parameters": {"type": "object", "properties": {}, "additionalProperties": True},
     }
     async with contextlib.AsyncExitStack() as opened:
-        own = keep or await opened.enter_async_context(Keep())
+        own = Keep() if keep is None else keep
+        if keep is None:
+            await opened.enter_async_context(own)
         own.subscribe(told)
         own.register(ProcessSource(argv=argv, code=[argv[-1]]).tool(definition))
         own.declare_agent(name, capabilities=held)
