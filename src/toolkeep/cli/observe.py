@@ -151,6 +151,8 @@ def _ticked(count: int) -> list[int]:
 def _show_command(proposal: Proposal, reading: Iterable[str], command: Sequence[str]) -> None:
     say("Nothing was granted or added. To add it, keep the options that you want:")
     say(f"  {shlex.join(_with_options(command, proposal))}")
+    if any(line.capability.startswith("net.") for line in proposal.lines):
+        say("  What a host answers may lead to more: with its --capability, observe again.")
     if dangers := " ".join(f"--danger {shlex.quote(f'{tool}=low')}" for tool in reading):
         say(f"  Its reading tools ask no more with: {dangers}")
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from toolkeep.policy.decision_explain import Holder
     from toolkeep.providers.export import Exported
     from toolkeep.providers.keep_provider import Answers, Events, KeepProvider
+    from toolkeep.registry.admit import AdmittedBefore
     from toolkeep.registry.custom_definitions import OfferOf
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sandbox.launch import EarlyStart
@@ -152,6 +153,7 @@ class Keep(ToolCatalog):
         allows_definitions: bool = True,
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
+        admitted: "AdmittedBefore | None" = None,
     ) -> None:
         note_keep()
         bus = Bus()
@@ -171,6 +173,7 @@ class Keep(ToolCatalog):
             offer_of=offer_of,
             allows_definitions=allows_definitions,
             permissions=policy.permissions,
+            admitted=admitted,
         )
         self._refusals = RefusalHistory(bus=bus)
         self._validate: Validate = self._validate_first
