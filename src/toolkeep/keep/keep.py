@@ -600,20 +600,31 @@ class Keep(ToolCatalog):
         )
 
     def session(
-        self, name: str, *, agent: str = LOCAL_AGENT, said: str = "", parent: "Session | None" = None
+        self,
+        name: str,
+        *,
+        agent: str = LOCAL_AGENT,
+        said: str = "",
+        parent: "Session | None" = None,
+        caller: str = "",
+        anew: bool = False,
     ) -> "Session":
         """A session of an agent, for its calls: begun, or gone on with if there is one of that name (FLO-1).
 
         `said` are the user's own words; never put in what a tool, a file or another model said. `parent` is
-        the session that a sub-agent works for; what that has seen, this one has. RuntimeError if nothing
-        watches what passes between calls: set `flow` in `open_keep` or in the configuration.
+        the session that a sub-agent works for; what that has seen, this one has. `caller` is as in `call`.
+        `anew` begins a clean one, whatever was before. RuntimeError if nothing watches what passes between
+        calls: set `flow` in `open_keep` or in the configuration.
         """
         flow = self._pipeline.flow
         if flow is None:
             raise RuntimeError("nothing watches sessions; open the keep with flow={'policy': 'standard'}")
         from toolkeep.flow.host_session import Session, state_of
 
-        state = flow.begin(agent, name, parent=None if parent is None else state_of(parent))
+        if anew:
+            flow.forget(agent, name, caller=caller)
+        above = None if parent is None else state_of(parent)
+        state = flow.begin(agent, name, parent=above, caller=caller)
         if said:
             state.said(said)
         return Session(state)
