@@ -53,6 +53,7 @@ def _in_result(earlier: Earlier, wanted: str, body_of: BodyOf) -> Source | None:
             waiting.extend((f"{at}/{number}", inside) for number, inside in enumerate(here))
         elif here is not None and not isinstance(here, bool):
             text = here if isinstance(here, str) else str(here)
+            # Not folded, which changes lengths: the excerpt is cut by the place that was found.
             start = text.lower().find(wanted)
             if start >= 0:
                 return Source(earlier.tool, at, text[max(0, start - _AROUND) : start + len(wanted) + _AROUND])
