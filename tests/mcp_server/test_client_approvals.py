@@ -141,8 +141,9 @@ def test_the_clients_yes_counts_where_it_was_switched_on_and_is_recorded_as_its_
     (asked,) = [one["params"] for one in heard]
     assert asked["requestedSchema"]["properties"]["answer"]["enum"] == ["Approve", "Deny"]
     assert asked["requestedSchema"]["required"] == [*asked["requestedSchema"]["properties"]] == ["answer"]
-    assert "send_note" in asked["message"]
-    assert '"hi"' in asked["message"]
+    heading, argument, *_ = asked["message"].split("\n")  # some clients show three lines
+    assert heading == "Approve this call of send_note? Danger: medium"
+    assert argument.split() == ["|", '"text":', '"hi"']
     entries = [line for line in _log(keep) if b'"approval":{' in line]
     assert entries
     assert all(b'"way":"client"' in line and b"client of mcp-local" in line for line in entries)
