@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from toolkeep.calls import CheckedCall, Diagnosis, Refusal, ToolResult, Violation
     from toolkeep.cli.approval_prompt import TerminalApprover
     from toolkeep.definitions.parameter import ToolParameter
-    from toolkeep.definitions.parameter_marks import Content, Option, Secret, Touches
+    from toolkeep.definitions.parameter_marks import (
+        Amount,
+        Content,
+        Credential,
+        Destination,
+        Destroys,
+        Option,
+        Record,
+        Secret,
+        Target,
+        Time,
+        Touches,
+    )
     from toolkeep.definitions.tool import ToolDefinition
     from toolkeep.definitions.tool_context import InvokeResult, ToolContext, ToolFailed
     from toolkeep.definitions.vocabulary import (
@@ -35,6 +47,7 @@ if TYPE_CHECKING:
         ToolState,
     )
     from toolkeep.errors import ArgumentsRefused, Code, DefinitionError, ToolkeepError
+    from toolkeep.flow.host_session import Session
     from toolkeep.json_values.canonical import canonical_hash
     from toolkeep.keep.hooks import HookCall
     from toolkeep.keep.keep import Keep
@@ -49,6 +62,7 @@ if TYPE_CHECKING:
     from toolkeep.telemetry.logs import JsonFormatter
 
 _HOMES = {
+    "Amount": "definitions.parameter_marks",
     "Answer": "approval.question",
     "AnswerRefused": "approval.question",
     "ArgumentsRefused": "errors",
@@ -57,11 +71,16 @@ _HOMES = {
     "CheckedCall": "calls",
     "Code": "errors",
     "Content": "definitions.parameter_marks",
+    "Credential": "definitions.parameter_marks",
     "Danger": "definitions.vocabulary",
     "DefinitionError": "errors",
     "Depends": "authoring.dependencies",
+    "Destination": "definitions.parameter_marks",
+    "Destroys": "definitions.parameter_marks",
     "Determinism": "definitions.vocabulary",
     "Diagnosis": "calls",
+    "ElicitationAnswer": "mcp_client.elicitation",
+    "ElicitationRequest": "mcp_client.elicitation",
     "FunctionTool": "authoring.function_tool",
     "HookCall": "keep.hooks",
     "HttpSource": "sources.http_source",
@@ -73,12 +92,16 @@ _HOMES = {
     "Option": "definitions.parameter_marks",
     "ProcessSource": "sources.process_source",
     "Question": "approval.question",
+    "Record": "definitions.parameter_marks",
     "Refusal": "calls",
     "Registry": "registry.protocol",
     "Secret": "definitions.parameter_marks",
+    "Session": "flow.host_session",
     "SideEffect": "definitions.vocabulary",
+    "Target": "definitions.parameter_marks",
     "TerminalApprover": "cli.approval_prompt",
     "Tier": "definitions.vocabulary",
+    "Time": "definitions.parameter_marks",
     "ToolContext": "definitions.tool_context",
     "ToolDefinition": "definitions.tool",
     "ToolFailed": "definitions.tool_context",
@@ -88,8 +111,6 @@ _HOMES = {
     "ToolState": "definitions.vocabulary",
     "ToolkeepError": "errors",
     "Touches": "definitions.parameter_marks",
-    "ElicitationAnswer": "mcp_client.elicitation",
-    "ElicitationRequest": "mcp_client.elicitation",
     "Violation": "calls",
     "WasmTool": "authoring.wasm_tool",
     "canonical_hash": "json_values.canonical",
@@ -106,6 +127,7 @@ _BY_SCRIPTS = frozenset(("Keep", "open_keep"))
 """A script names these beside its tools. They import most of the package, which no worker needs."""
 
 __all__ = [
+    "Amount",
     "Answer",
     "AnswerRefused",
     "ArgumentsRefused",
@@ -114,9 +136,12 @@ __all__ = [
     "CheckedCall",
     "Code",
     "Content",
+    "Credential",
     "Danger",
     "DefinitionError",
     "Depends",
+    "Destination",
+    "Destroys",
     "Determinism",
     "Diagnosis",
     "ElicitationAnswer",
@@ -132,12 +157,16 @@ __all__ = [
     "Option",
     "ProcessSource",
     "Question",
+    "Record",
     "Refusal",
     "Registry",
     "Secret",
+    "Session",
     "SideEffect",
+    "Target",
     "TerminalApprover",
     "Tier",
+    "Time",
     "ToolContext",
     "ToolDefinition",
     "ToolFailed",

@@ -454,6 +454,8 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_direct: bool = False
     """Whether the host's own code made the call, as agent `local`; no remote caller can set it (DEF-8)."""
     kind: CallKind = CallKind.TOOL
+    flow: Any = None
+    """The `Session` of the call, if something watches what passes between calls."""
 
     def __repr__(self) -> str:
         """Without the arguments: some may be secret."""
@@ -464,16 +466,31 @@ DEFAULT_POLICY: Final = "toolkeep.call"
 """The policy of a keep without policies of its own (`policy/active_policies.py`)."""
 
 
+class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision knew of the session (FLO-7), as audited; fields in alphabetical order."""
+
+    opened: bool
+    origins: dict[str, tuple[str, ...]]
+    """Where each argument with authority comes from, by its name."""
+    secret: bool
+    session: str
+    """What the state belongs to."""
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The policy decision about a call, as audited: request, policies and time.
 
     Fields are declared in alphabetical order, so that msgspec writes canonical JSON.
     """
 
+    asked_by: tuple[str, ...] | UnsetType = UNSET
+    """Ids of the forbids that hold unless a person approves the call, if any."""
     capabilities: tuple[str, ...]
     """The capabilities that the tool requires."""
     decided_at: str
     decision: Literal["allow", "deny"] = "allow"
+    flow: FlowRecord | UnsetType = UNSET
+    """The session's state and the origins of arguments, if something watches them."""
     policies: tuple[str, ...]
     """Ids of the deciding policies."""
     policy_set_hash: str
@@ -502,6 +519,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.spared_by:
             data["spared_by"] = list(self.spared_by)
+        if self.asked_by:
+            data["asked_by"] = list(self.asked_by)
+        if self.flow:
+            data["flow"] = msgspec.to_builtins(self.flow)
         return data
 
 
@@ -573,6 +594,12 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Granted scopes (kind, and real path or host) that the call takes without naming a resource."""
     asks: bool = False
     """Whether a policy requires approval (`@ask`)."""
+    asked_by: tuple[str, ...] = ()
+    """Why a policy forbids the call unless a person approves it, in words."""
+    flow: Any = None
+    """The `FlowFacts` that the decision read, if something watches the session."""
+    is_spared: bool = False
+    """Whether a medium danger alone is no reason to ask: the shipped flow policies let the call pass."""
     grant_hash: str = ""
     """SHA-256 of the grant and the policy set; approvals are bound to it."""
 

@@ -1,5 +1,6 @@
 import errno
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,52 @@ def test_what_a_server_asks_for_is_proposed_in_rounds_and_nothing_is_granted(tmp
     assert "   1 [ ] writes ./data (2 files)" in said
     assert "Nothing was granted or added." in said
     assert "--danger read_notes=low" in said
+
+
+def test_the_grant_covers_calls_that_the_person_names_and_addresses_that_they_wrote(tmp_path: Path) -> None:
+    project = with_data(tmp_path / "project")
+    write_server(
+        project,
+        call="""
+        subprocess.run(["/usr/bin/true"], check=True)
+        open(arguments["path"], "w").write("made")
+        import urllib.request
+        for url in (os.environ["NOTES_URL"], "http://127.0.0.1:11/"):
+            try:
+                urllib.request.urlopen(url, timeout=5)
+            except OSError:
+                pass
+        for port in (10, 12):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1)
+            except OSError:
+                pass
+        """,
+    )
+    arguments = {"path": str(project / "data" / "new.txt"), "next": ["http://127.0.0.1:10/a"]}
+    calls = ["--call", f"read_notes={json.dumps(arguments)}", "--call", "read_notes"]
+    found = observed(project, "--env", "NOTES_URL=http://127.0.0.1:9/", *calls)
+    outcomes = [(one["tool"], bool(one["failed"])) for one in found["calls"]]
+    assert outcomes == [("read_notes", False), ("read_notes", True)]  # without arguments it ends
+    assert [line["capability"] for line in found["lines"]] == [
+        "fs.write:./data",
+        "process.spawn:true",
+        "net.write:127.0.0.1:10",
+        "net.read:127.0.0.1:9",
+    ]
+    told = " ".join(found["not_offered"])
+    assert ("127.0.0.1:11 is no public host" in told, "127.0.0.1:12 is an address" in told) == (True, True)
+    assert "--call" not in found["command"]
+    assert not (project / "data" / "new.txt").exists()
+
+
+def test_a_sample_call_has_a_tool_and_arguments_and_needs_the_observation(tmp_path: Path) -> None:
+    project = write_server(tmp_path / "project")
+    for sample in ("read_notes=[]", "read_notes={", "={}"):
+        done = observe(project, "--call", sample)
+        assert (done.exit_code, "names no call" in done.stderr) == (1, True), sample
+    done = CliRunner().invoke(cli, ["add", "mcp", "notes", "--call", "read_notes", *SERVER])
+    assert (done.exit_code, "--call needs --observe" in done.stderr) == (2, True)
 
 
 def test_an_observed_server_gets_no_secret_no_content_and_no_network(
@@ -173,6 +220,43 @@ def test_a_person_ticks_lines_and_enter_grants_nothing(tmp_path: Path) -> None:
         text = (project / ".agent" / "config.yml").read_text()
         assert ("capabilities" in text, granted in text) == (bool(granted), True)
         (project / ".agent" / "config.yml").unlink()
+
+
+def test_a_call_that_failed_is_observed_again_with_the_granted_content_and_without_the_granted_host(
+    tmp_path: Path,
+) -> None:
+    project = with_data(tmp_path / "project")
+    write_server(
+        project,
+        call="""
+        import urllib.request
+        try:
+            urllib.request.urlopen(arguments["url"], timeout=5)
+        except OSError:
+            pass
+        if open(f"{base}/data/one.txt").read() != "a real text":
+            sys.exit("it is empty")
+        open(f"{base}/data/new", "w").write("made")
+        """,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as host:
+        host.settimeout(0)
+        sample = json.dumps({"url": f"http://127.0.0.1:{host.getsockname()[1]}/"})
+        with Dialogue([*ADD, "--call", f"read_notes={sample}", *SERVER], cwd=project) as person:
+            assert "The call of read_notes failed: it ended" in person.until("Enter grants nothing: ")
+            person.enter("1 2\n")
+            person.until("with the content of the files that it may read? [y/N]: ")
+            person.enter("y\n")
+            shown = person.until("Enter grants nothing: ")
+            assert ("The call of read_notes worked" in shown, "   1 [ ] writes ./data" in shown) == (
+                True,
+                True,
+            )
+            assert "2 [ ]" not in shown
+            person.enter("\n")
+            person.until("[y/N]: ")
+        with pytest.raises(BlockingIOError):
+            host.accept()
 
 
 def test_a_url_is_not_observed(tmp_path: Path) -> None:

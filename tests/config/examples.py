@@ -79,6 +79,7 @@ tier: WriterPro
 features:
   tools: {definition: true}
 unconfined: [read_file]
+flow: {policy: standard, spare: medium, idle_s: 3600}
 disabled_tools: [run_command, grep_search@1.0.0]
 permissions: [mail.send]
 upstreams:
@@ -146,6 +147,7 @@ tool_registry:
       required_permissions: [mail.send]
       capabilities: ["net.write:example.org"]
       side_effects: [NetWrite]
+      flow: {'': system}
       determinism: NonDeterministic
       idempotent: false
       danger: medium

@@ -7,7 +7,7 @@ import pytest
 from tests.definitions.examples import fields_of, made, made_elsewhere, with_properties
 from tests.mcp_client.test_tool_import import imported, only
 from toolkeep import Content, DefinitionError, Option, ToolDefinition, tool
-from toolkeep.definitions.argument_roles import ArgumentMarks
+from toolkeep.definitions.argument_roles import ArgumentMarks, ToolFlow
 from toolkeep.definitions.vocabulary import Role
 from toolkeep.registry.admit import admit
 from toolkeep.tools.catalog import BUILT_IN_TOOLS, web_search
@@ -46,7 +46,7 @@ def test_models_are_not_told_of_roles() -> None:
     assert "x-flow" not in str(made(parameters=SEND).to_openai_format())
 
 
-@pytest.mark.parametrize("word", ["contents", "", 1, None, ["content"], "record"])
+@pytest.mark.parametrize("word", ["contents", "", 1, None, ["content"], "records"])
 def test_an_unknown_role_is_refused(word: Any) -> None:
     assert refused({"body": {**TEXT, "x-flow": word}}) == ["parameters/properties/body/x-flow"]
 
@@ -127,15 +127,15 @@ def test_an_upstream_cannot_declare_roles_of_its_own() -> None:
 
 def test_a_person_declares_the_roles_of_an_import_by_pointer() -> None:
     mail = {"name": "send", "inputSchema": with_properties({"to": TEXT, "body": TEXT})}
-    assert only(mail, roles={"send": {"/body": Role.CONTENT}}).roles == {"body": Role.CONTENT}
+    assert only(mail, flows={"send": ToolFlow({"/body": Role.CONTENT}, {})}).roles == {"body": Role.CONTENT}
     for pointer in ("/bodies", "body", "/body/0", ""):
-        (offer,) = imported(mail, roles={"send": {pointer: Role.CONTENT}})
+        (offer,) = imported(mail, flows={"send": ToolFlow({pointer: Role.CONTENT}, {})})
         assert "names no parameter" in str(offer.tool)
 
 
 def test_what_a_person_declares_of_an_import_is_checked_like_any_role() -> None:
     mail = {"name": "send", "inputSchema": with_properties({"key": {**TEXT, "format": "password"}})}
-    definition = only(mail, roles={"send": {"/key": Role.OPTION}})
+    definition = only(mail, flows={"send": ToolFlow({"/key": Role.OPTION}, {})})
     with pytest.raises(DefinitionError, match="it is secret"):
         admit(definition)
     assert made_elsewhere(parameters=SEND).roles == {

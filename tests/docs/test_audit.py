@@ -66,6 +66,11 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
         *(f'@id("{name}") @{name} permit (principal, action, resource);' for name in ("ask", "silent"))
     )
     keep.call_sync("double", {"number": 1})
+    keep.use_policies(
+        '@id("all") permit (principal, action, resource);',
+        '@id("seen") @ask forbid (principal, action == Action::"call", resource) when { context.state.opened };',
+    )
+    keep.call_sync("double", {"number": 1})
     keep.close()
     with Keep(
         record=record, before_call=[lambda call: call.arguments], after_call=[lambda _, value: value]

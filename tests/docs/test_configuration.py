@@ -40,6 +40,8 @@ def keys_of(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
     if not properties:
         yield prefix
         return
+    if isinstance(others := schema.get("additionalProperties"), dict):
+        properties = {**properties, "NAME": others}
     for name, inside in properties.items():
         yield from keys_of(inside, f"{prefix}.{name}".lstrip("."))
 

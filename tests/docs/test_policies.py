@@ -5,12 +5,18 @@ import re
 import pytest
 
 from tests.docs.markdown import ROOT, blocks_of
-from toolkeep.calls import Decision
+from toolkeep.calls import Decision, FlowRecord
 from toolkeep.cli.policy import COMMANDS
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 from toolkeep.policy.active_policies import ALWAYS
 from toolkeep.policy.cedar_parser import read_policies
-from toolkeep.policy.cedar_schema import AGENT_ATTRIBUTES, CONTEXT_ATTRIBUTES, ENTITY_TYPES, TOOL_ATTRIBUTES
+from toolkeep.policy.cedar_schema import (
+    AGENT_ATTRIBUTES,
+    CONTEXT_ATTRIBUTES,
+    ENTITY_TYPES,
+    FLOW_SECTIONS,
+    TOOL_ATTRIBUTES,
+)
 from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS
 
 PAGE = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
@@ -32,7 +38,7 @@ def test_everything_that_a_policy_can_see_is_on_the_page() -> None:
     attributes = [
         *(f"principal.{name}" for name in AGENT_ATTRIBUTES),
         *(f"resource.{name}" for name in TOOL_ATTRIBUTES),
-        *(f"context.{name}" for name in ("arguments", *CONTEXT_ATTRIBUTES)),
+        *(f"context.{name}" for name in ("arguments", *CONTEXT_ATTRIBUTES, *FLOW_SECTIONS)),
     ]
     shown = first_column("What policies can see")
     assert sorted(name for name in shown if "." in name) == sorted(attributes)
@@ -56,7 +62,14 @@ def test_our_own_policies_and_the_default_grant_are_on_the_page() -> None:
 @pytest.mark.spec("DOC-1")
 def test_every_field_of_a_decision_is_on_the_page_once() -> None:
     decision = Decision(
-        policies=(), policy_set_hash="", request_hash="", capabilities=(), decided_at="", spared_by=("a",)
+        policies=(),
+        policy_set_hash="",
+        request_hash="",
+        capabilities=(),
+        decided_at="",
+        spared_by=("a",),
+        asked_by=("b",),
+        flow=FlowRecord(opened=False, origins={}, secret=False, session=""),
     )
     assert first_column("The decision as proof") == list(decision.to_dict())
 

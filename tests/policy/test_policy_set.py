@@ -148,7 +148,6 @@ REFUSED = [
     ('@id("a") permit(principal == ?principal, action, resource);', "is a template"),
     ('@id("a") @aks permit(principal, action, resource);', "is annotated @aks"),
     ('@id("a") @ASK permit(principal, action, resource);', "is annotated @ASK"),
-    ('@id("a") @ask forbid(principal, action, resource);', "forbids, so there is nothing to ask"),
     ('@id("a") @silent forbid(principal, action, resource);', "forbids, so @silent has no effect"),
     ('@id("a") @ask @silent permit(principal, action, resource);', "is annotated @ask and @silent"),
     ('@id("a") @silent("high") permit(principal, action, resource);', "gives @silent a value"),

@@ -13,16 +13,25 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from toolkeep.approval.approval_store import Approvals, covering_rule
-from toolkeep.approval.coverage import arguments_of
+from toolkeep.approval.coverage import arguments_of, beginning
 from toolkeep.approval.file_diff import difference
-from toolkeep.approval.question import BY_CLIENT, Answer, AnswerRefused, Question, Rule, Standing, covered
+from toolkeep.approval.question import (
+    BY_CLIENT,
+    Answer,
+    AnswerRefused,
+    FlowLine,
+    Question,
+    Rule,
+    Standing,
+    covered,
+)
 from toolkeep.approval.question_text import rule_text
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal, RegisteredTool, Waited, refuse
@@ -30,9 +39,13 @@ from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import ApprovalDecided, ApprovalRequested, Event
+from toolkeep.flow.facts import FlowFacts
+from toolkeep.flow.session_state import Origin
+from toolkeep.flow.value_source import BodyOf, find_source
 from toolkeep.host.log_lines import has_listener
+from toolkeep.json_values.pointers import escaped
 from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
-from toolkeep.text.display import shorten, visible_lines
+from toolkeep.text.display import HIDDEN, shorten, visible_lines
 
 
 def danger_reason(tool: RegisteredTool) -> str:
@@ -96,6 +109,10 @@ _MARKS: Final = 1_000
 """Size of the cache of argument marks, by definition hash."""
 
 
+def _no_body(digest: str) -> bytes:
+    raise KeyError(digest)
+
+
 class ApprovalGate:
     """Requests approvals from people and waits for their answers."""
 
@@ -108,11 +125,13 @@ class ApprovalGate:
         wait_s: float = 0.0,
         clock: Callable[[], float] = time.time,
         tell: Callable[[Event], None] = lambda _: None,
+        body_of: BodyOf = _no_body,
     ) -> None:
         """`wait_s` is how long a call waits for an answer from another process.
 
-        Zero if none answers there.
+        Zero if none answers there. `body_of` gives the result of an earlier call by its hash.
         """
+        self._body_of = body_of
         self.store = store
         self._marks: dict[str, ArgumentMarks] = {}
         self._is_paranoid = is_paranoid
@@ -234,9 +253,12 @@ class ApprovalGate:
                 warn_undeclared(call.tool)
             danger = Danger.SAFE  # the host's own code chose the tool (DEF-8)
         confirms = definition.requires_confirmation or call.request.options.requires_confirmation
-        if danger is Danger.SAFE and not confirms and not call.asks:
+        if danger is Danger.MEDIUM and call.is_spared and not call.tool.is_undeclared:
+            danger = Danger.SAFE
+        if danger is Danger.SAFE and not confirms and not call.asks and not call.asked_by:
             return ()
         reasons = (
+            *((True, reason) for reason in call.asked_by),
             (danger.rank >= Danger.MEDIUM.rank, danger_reason(call.tool)),
             (danger is Danger.LOW and self._is_paranoid, "its danger is low, and approvals.paranoid is set"),
             (definition.requires_confirmation, "the tool requires confirmation"),
@@ -282,6 +304,8 @@ class ApprovalGate:
             touches=call.decision.touches,
             difference=difference(call, shown),
             policies=call.decision.policies,
+            flow=tuple(_flow_lines(call, self._body_of)) if call.asked_by else (),
+            is_about_flow=bool(call.asked_by),
             choices=arguments_of(
                 definition,
                 self._marks_of(call),
@@ -403,6 +427,36 @@ async def _poll(asking: "asyncio.Future[Any] | None") -> None:
         await asyncio.sleep(APPROVAL_POLL_SECONDS)
     else:
         await asyncio.wait({asking}, timeout=APPROVAL_POLL_SECONDS)
+
+
+def _flow_lines(call: PermittedCall, body_of: BodyOf) -> Iterator[FlowLine]:
+    """Each value that the call would act on, with its origin, and for those that nobody trusted named the
+    result that brought it."""
+    facts: FlowFacts | None = call.flow
+    if facts is None or facts.session is None or call.tool.definition.sensitive:
+        return
+    secrecy = call.tool.arguments.secrecy
+    shown = (
+        secrecy.replace(call.checked.arguments, _length) if secrecy.has_secrets else call.checked.arguments
+    )
+    for origin in facts.origins:
+        is_hidden = shown.get(origin.name) != call.checked.arguments.get(origin.name)
+        parts = origin.untrusted or ((f"/{escaped(origin.name)}", shown.get(origin.name)),)
+        word = min(origin.origins, key=_TRUST.index, default=Origin.USER)
+        for pointer, part in parts:
+            source = find_source(facts.session, part, body_of) if origin.untrusted and not is_hidden else None
+            yield FlowLine(
+                argument=pointer,
+                role=origin.role.value,
+                value=HIDDEN if is_hidden else beginning(part),
+                origin=word.value if source is None or word is not Origin.UNKNOWN else Origin.OUTSIDE.value,
+                source=f"{source.tool} {source.pointer}" if source else "",
+                excerpt=source.excerpt if source else "",
+            )
+
+
+_TRUST: Final = (Origin.UNKNOWN, Origin.OUTSIDE, Origin.SYSTEM, Origin.USER)
+"""Worst first."""
 
 
 def _shown(call: PermittedCall) -> dict[str, Any]:

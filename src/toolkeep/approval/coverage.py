@@ -222,7 +222,7 @@ def _fixed(marks: ArgumentMarks, name: str, *, is_sealed: bool) -> str:
 def _given(argument: Argument, value: Any, sealed: Any, shown: Any, own: list[NamedThing]) -> Argument:
     """An argument that is present in the call."""
     if argument.fixed == "a credential":
-        return msgspec.structs.replace(argument, digest=_digest(sealed, []), shown=_beginning(shown))
+        return msgspec.structs.replace(argument, digest=_digest(sealed, []), shown=beginning(shown))
     # `shown` is the real path, as authorization resolved it.
     places = {one.pointer: one.shown for one in own if one.kind.startswith("fs.")}
     named = [[one.pointer, one.kind, one.shown] for one in own]
@@ -238,7 +238,7 @@ def _given(argument: Argument, value: Any, sealed: Any, shown: Any, own: list[Na
         argument,
         # The link target is compared, not the text: the same text may lead elsewhere tomorrow.
         digest=_digest(_without(value, f"/{escaped(argument.name)}", places), named),
-        shown=_beginning(paths[0] if len(paths) == 1 else shown),
+        shown=beginning(paths[0] if len(paths) == 1 else shown),
         paths=paths,
         hosts=hosts,
         domains=domains,
@@ -251,7 +251,8 @@ def _digest(value: Any, named: list[list[str]]) -> str:
     return hashlib.sha256(canonical_bytes([value, named])).hexdigest()
 
 
-def _beginning(value: Any) -> str:
+def beginning(value: Any) -> str:
+    """The start of a value as JSON text."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text)} characters)"
 

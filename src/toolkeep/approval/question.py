@@ -18,6 +18,22 @@ State = Literal["waiting", "approved", "denied", "used", "withdrawn", "expired"]
 EXPIRED = "this approval request has expired"
 
 
+class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that a call would act on, and where it comes from (FLO-7)."""
+
+    argument: str
+    """JSON Pointer."""
+    role: str
+    value: str
+    """The beginning of the value; of a secret nothing."""
+    origin: str
+    """user, system, outside or unknown."""
+    source: str = ""
+    """The tool and the field of its result that hold the value, if one was found."""
+    excerpt: str = ""
+    """What stands around it there."""
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """An approval request: one call that waits for a person."""
 
@@ -45,6 +61,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Diff of the file that would be written, if it can be computed."""
     policies: tuple[str, ...] = ()
     """Ids of the policies that permit the call."""
+    flow: tuple["FlowLine", ...] = ()
+    """Where each value with authority comes from, if what passes between calls is a reason to ask."""
+    is_about_flow: bool = False
+    """Whether what passed between calls is a reason to ask; such an answer is for this call alone."""
     choices: tuple[Argument, ...] = ()
     """Every argument, as a remembered approval would bind it."""
     data_hash: str = ""
@@ -63,9 +83,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def may_be_remembered(self) -> bool:
         """Whether the answer may be remembered for the session or as a rule.
 
-        High danger is asked about every time.
+        High danger is asked about every time, and so is a call that text from outside may have chosen.
         """
-        return self.danger in ("safe", "low", "medium")
+        return self.danger in ("safe", "low", "medium") and not self.is_about_flow
 
     @property
     def wants_name(self) -> bool:
@@ -143,7 +163,9 @@ def check_answer(question: Question, answer: Answer, now: float) -> None:
     if answer.verdict == "deny":
         return
     if answer.reach != "once" and not question.may_be_remembered:
-        raise AnswerRefused(f"a tool of danger {question.danger} needs approval every time")
+        what = "a call that text from outside may have chosen"
+        what = what if question.is_about_flow else f"a tool of danger {question.danger}"
+        raise AnswerRefused(f"{what} needs approval every time")
     if answer.reach == "session" and not question.session:
         raise AnswerRefused("the call belongs to no session")
     if answer.reach != "once":

@@ -379,6 +379,8 @@ def _decision(decision: Decision | None, time: str, call: str) -> PolicyDecision
         policy_set_hash=decision.policy_set_hash,
         request_hash=decision.request_hash,
         spared_by=decision.spared_by,
+        asked_by=decision.asked_by,
+        flow=decision.flow,
         time=time,
         touches=decision.touches,
     )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from toolkeep.calls import Approval, Decision
+from toolkeep.calls import Approval, Decision, FlowRecord
 from toolkeep.json_values.canonical import canonical_bytes
 
 VERDICT: Final = (
@@ -61,6 +61,7 @@ class CapabilityCheck(Record, frozen=True, kw_only=True, gc=False):
 class PolicyDecision(Record, frozen=True, kw_only=True, gc=False):
     """The policy decision; only `decision` if no policy was evaluated."""
 
+    asked_by: tuple[str, ...] | UnsetType = UNSET
     call: str
     capabilities: tuple[str, ...] | UnsetType = UNSET
     codes: tuple[str, ...] | UnsetType = UNSET
@@ -68,6 +69,7 @@ class PolicyDecision(Record, frozen=True, kw_only=True, gc=False):
     decision: str
     diagnosis_hash: str | UnsetType = UNSET
     """Of the stored reason why the call was refused."""
+    flow: FlowRecord | UnsetType = UNSET
     policies: tuple[str, ...] | UnsetType = UNSET
     policy_set_hash: str | UnsetType = UNSET
     request_hash: str | UnsetType = UNSET

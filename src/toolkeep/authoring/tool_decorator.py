@@ -32,6 +32,7 @@ class ToolFields(TypedDict, total=False):
     capabilities: Sequence[str]
     side_effects: Sequence[str] | str | None
     effects: Sequence[str] | str | None
+    flow: Mapping[str, Any]
     determinism: str | None
     idempotent: bool
     danger: str | None

@@ -84,6 +84,13 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     "--danger", "dangers", multiple=True, metavar="TOOL=LEVEL", help="Danger of one of its tools; repeatable."
 )
 @click.option("--observe", is_flag=True, help="Run it in a throw-away sandbox first, and propose a grant.")
+@click.option(
+    "--call",
+    "calls",
+    multiple=True,
+    metavar="TOOL=JSON",
+    help="With --observe: make this call there too, so that the grant covers it; repeatable.",
+)
 @click.option("--refresh", is_flag=True, help="List the tools of an added server again.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
@@ -105,6 +112,7 @@ def command(
     issuer: str | None,
     allow_scripts: tuple[str, ...],
     dangers: tuple[str, ...],
+    calls: tuple[str, ...],
     *,
     allow_new: bool,
     sign_in: bool,
@@ -125,6 +133,8 @@ def command(
     With --from and no NAME, all servers of a client's file are added, each with its own verdict. Credentials
     in their variables and headers are stored in the state folder, and not in the project.
     """
+    if calls and not observe:
+        raise click.UsageError("--call needs --observe: elsewhere a call would have effects.")
     root = project_folder(project)
     options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
     if name is None:
@@ -151,7 +161,7 @@ def command(
             _agree(entry, is_agreed=yes, as_json=as_json)
         with resolved_packages(root, entry, options) as packages:
             if observe:
-                ask_for_grant(root, name, entry, packages, is_asked=not yes, as_json=as_json)
+                ask_for_grant(root, name, entry, packages, calls, is_asked=not yes, as_json=as_json)
             told = import_server(root, name, entry, given, packages, choices)
     is_new = told.pop("is_new")
     if as_json:

@@ -166,10 +166,16 @@ class ConsentItems:
                 )
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/danger")
             for operation, roles in (said.get("flow") or {}).items():
+                of = f"{visible(operation)} of upstream '{visible(upstream)}'"
                 for argument, role in roles.items():
-                    of = f"{visible(operation)} of upstream '{visible(upstream)}'"
-                    what = f"{visible(argument)} of {of} is called {visible(str(role))}"
-                    yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/flow")
+                    if argument == "result":
+                        for pointer, label in role.items():
+                            where = visible(pointer) or "everything"
+                            what = f"{where} in results of {of} is labelled {visible(_text(label))}"
+                            yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/flow")
+                    else:
+                        what = f"{visible(argument)} of {of} is called {visible(str(role))}"
+                        yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/flow")
 
     def _loosens(self) -> Iterator[Effect]:
         registry = self._data.get("tool_registry") or {}
@@ -195,12 +201,22 @@ class ConsentItems:
         for index in range(len(self._data.get("unconfined") or ())):
             what = f"{self._written('unconfined', index)} runs unconfined where a machine cannot confine it"
             yield self._effect("loosens", what, f"/unconfined/{index}")
+        yield from self._loosens_flow()
         tier = self._data.get("tier")
         if tier is not None and Tier.read(tier).number > self._before.tier.number:
             yield self._effect("loosens", f"the tier rises to {Tier.read(tier).value}", "/tier")
         if at(self._data, "/features/tools/definition") and not self._before.allows_definitions:
             pointer = "/features/tools/definition"
             yield self._effect("loosens", "custom definitions are allowed again", pointer)
+
+    def _loosens_flow(self) -> Iterator[Effect]:
+        if at(self._data, "/flow/spare"):
+            what = "calls of medium danger that the flow policies let pass need no approval"
+            yield self._effect("loosens", what, "/flow/spare")
+        idle_s = at(self._data, "/flow/idle_s")
+        if idle_s is not None:
+            what = f"after {idle_s:g} s without a call, a remote caller's session begins anew"
+            yield self._effect("loosens", what, "/flow/idle_s")
 
 
 def tools_effect(name: str) -> str:

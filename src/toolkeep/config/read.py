@@ -42,6 +42,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.serialization import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
+from toolkeep.flow.flow_settings import FlowSettings, read_flow
 from toolkeep.host.files import read_ordinary
 from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
 from toolkeep.json_values.pointers import child, escaped, steps_of
@@ -313,6 +314,7 @@ class _File:
             search_url=at(data, "/web_search/url") or before.search_url,
             unconfined=tuple(dict.fromkeys((*before.unconfined, *self._unconfined(data)))),
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
+            flow=_flow(before.flow, data.get("flow")),
             approval_wait_s=before.approval_wait_s if wait_s is None else float(wait_s),
             permissions=tuple(dict.fromkeys((*before.permissions, *(data.get("permissions") or ())))),
             upstreams={**before.upstreams, **dict(self._upstreams(data, hashes))},
@@ -461,6 +463,14 @@ def _pointer_in(data: Any, shown: str) -> str:
             data = None
         pointer = f"{pointer}/{escaped(key)}"
     return pointer
+
+
+def _flow(before: FlowSettings | None, said: dict[str, Any] | None) -> FlowSettings | None:
+    """The settings of a file over those of the one before it, whose policies stay in force."""
+    if said is None:
+        return before
+    own = read_flow(said)
+    return own if before is None or own.policy else replace(own, policy=before.policy)
 
 
 def _absolute(path: str | None) -> str:

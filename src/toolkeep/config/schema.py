@@ -170,9 +170,11 @@ _UPSTREAM: Schema = {
         },
         "flow": {
             "type": "object",
-            "description": "Roles of arguments, by the name of the tool and the argument's JSON Pointer.",
+            "description": "Roles of arguments and labels of results, by the name of the tool and the "
+            "argument's JSON Pointer; `result` holds the labels.",
             "additionalProperties": {
                 "type": "object",
+                "properties": {"result": {"type": "object", "description": "Labels by JSON Pointer."}},
                 "additionalProperties": {"enum": [role.value for role in Role]},
             },
         },
@@ -347,6 +349,27 @@ FILE_SCHEMA: Schema = {
                 },
             },
         },
+        "flow": {
+            "type": "object",
+            "description": "Guards what passes between calls.",
+            "properties": {
+                "policy": {
+                    "enum": ["standard"],
+                    "description": "The shipped policies to use beside your own.",
+                },
+                "spare": {
+                    "enum": ["medium"],
+                    "description": "Medium calls that the shipped policies let pass need no approval.",
+                },
+                "idle_s": {
+                    "type": "number",
+                    "minimum": 60,
+                    "maximum": 31_536_000,
+                    "description": "Seconds without a call after which a remote caller begins anew.",
+                },
+            },
+            "dependentRequired": {"spare": ["policy"]},
+        },
         "unconfined": {
             "type": "array",
             "description": "What runs unconfined where a machine cannot confine it: names of built-in and "
@@ -470,6 +493,7 @@ def _tool() -> Schema:
                 {"type": "array", "items": _words(SideEffect)},
             ]
         },
+        "flow": {"type": "object", "description": "Labels of the result by JSON Pointer."},
         "determinism": _words(Determinism),
         "danger": _words(Danger),
         "usage_metadata": text,

@@ -11,6 +11,7 @@ import msgspec
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
+from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES, Limits
 from toolkeep.policy.policy_settings import Example, PolicySource
 from toolkeep.text.display import visible
@@ -186,6 +187,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unconfined: tuple[str, ...] = ()
     """Names and absolute paths of what runs unconfined where this machine cannot confine it."""
     is_paranoid: bool = False
+    flow: FlowSettings | None = None
+    """How what passes between calls is guarded; None if it is not."""
     approval_wait_s: float = 0.0
     checkpoint_file: str = ""
     checkpoint_webhook: str = ""

@@ -7,7 +7,7 @@ reference; a mark outside any named property may apply to any argument, and coun
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from toolkeep.definitions.parameter_marks import FLOW_KEY, TOUCHES_KEY, Touches
 from toolkeep.definitions.secret_subschemas import find_secret_subschemas
@@ -88,21 +88,42 @@ def _mark(mark: Any) -> Touches:
         return Touches(_PROCESS_SPAWN)
 
 
-def read_roles(data: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Role]]:
-    """The roles that a configuration declares, by tool name and JSON Pointer of an argument."""
-    return {tool: {at: Role.read(word) for at, word in said.items()} for tool, said in data.items()}
+RESULT: Final = "result"
+"""Beside the pointers of arguments, the key of the labels of a result."""
 
 
-def with_roles(definition: ToolDefinition, roles: Mapping[str, Role]) -> ToolDefinition:
-    """An imported definition with the roles that the operator declared, each by JSON Pointer.
+class ToolFlow(NamedTuple):
+    """What an operator declares about the flow of an imported tool."""
 
-    Raises `DefinitionInvalid` for a pointer that names no parameter.
+    roles: Mapping[str, Role]
+    """By JSON Pointer of the argument."""
+    labels: Mapping[str, Any]
+    """By JSON Pointer into the result."""
+
+
+NO_TOOL_FLOW: Final = ToolFlow({}, {})
+
+
+def read_tool_flows(data: Mapping[str, Mapping[str, Any]]) -> dict[str, ToolFlow]:
+    """What a configuration declares, by tool name."""
+    return {
+        tool: ToolFlow(
+            {at: Role.read(word) for at, word in said.items() if at != RESULT}, said.get(RESULT) or {}
+        )
+        for tool, said in data.items()
+    }
+
+
+def with_flow(definition: ToolDefinition, declared: ToolFlow) -> ToolDefinition:
+    """An imported definition with the roles and labels that the operator declared.
+
+    Raises `DefinitionInvalid` for a pointer that names no parameter, or a label that cannot be read.
     """
-    if not roles:
+    if declared == NO_TOOL_FLOW:
         return definition
     properties = dict(definition.properties)
     problems = []
-    for pointer, role in roles.items():
+    for pointer, role in declared.roles.items():
         steps = steps_of(pointer)
         if len(steps) == 1 and isinstance(properties.get(steps[0]), dict):
             properties[steps[0]] = {**properties[steps[0]], FLOW_KEY: role.value}
@@ -110,7 +131,10 @@ def with_roles(definition: ToolDefinition, roles: Mapping[str, Role]) -> ToolDef
             problems.append(_unknown(definition, pointer))
     if problems:
         raise DefinitionInvalid(definition.name, problems)
-    return definition.replace(parameters={**definition.parameters, "properties": properties})
+    parameters = (
+        {**definition.parameters, "properties": properties} if declared.roles else definition.parameters
+    )
+    return definition.replace(parameters=parameters, flow=declared.labels)
 
 
 def _unknown(definition: ToolDefinition, pointer: str) -> Problem:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from toolkeep.definitions.result_labels import label_problems
 from toolkeep.definitions.tool import BY_HAND, ToolDefinition
 from toolkeep.definitions.tool_names import is_imported_name, wrong_with_author_name
 from toolkeep.definitions.vocabulary import Category, Determinism, Isolation, SideEffect
@@ -73,7 +74,7 @@ def _problems(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
     yield from _names(definition)
     yield from _texts(definition)
     yield from ((problem, True) for problem in _contradicted(definition))
-    for check in (_sizes, _constraints, _bounds, _effects, _data):
+    for check in (_sizes, _constraints, _bounds, _effects, _labels, _data):
         yield from ((problem, False) for problem in check(definition))
 
 
@@ -215,6 +216,15 @@ def _effects(definition: ToolDefinition) -> Iterator[Problem]:
                 f"{effect.value} needs a capability {effect.capability}",
                 f"add {effect.capability!r}, with a scope where you know it",
             )
+
+
+def _labels(definition: ToolDefinition) -> Iterator[Problem]:
+    if not definition.flow:
+        return
+    for at, message in label_problems(definition.flow, definition.output_schema):
+        yield _problem(
+            f"flow/{at}" if at else "flow", message, "see the labels of results in the documentation"
+        )
 
 
 def _contradicted(definition: ToolDefinition) -> Iterator[Problem]:

@@ -110,6 +110,55 @@ class _RoleMark:
 
 
 @dataclass(frozen=True, slots=True)
+class Destination(_RoleMark):
+    """Marks where the call sends something: a recipient, a host, an account; `x-flow: destination`."""
+
+    role: ClassVar[Role] = Role.DESTINATION
+
+
+@dataclass(frozen=True, slots=True)
+class Target(_RoleMark):
+    """Marks what the call changes or takes: a file, a ticket; `x-flow: target`."""
+
+    role: ClassVar[Role] = Role.TARGET
+
+
+@dataclass(frozen=True, slots=True)
+class Destroys(_RoleMark):
+    """Marks what is lost after the call; `x-flow: destroys`."""
+
+    role: ClassVar[Role] = Role.DESTROYS
+
+
+@dataclass(frozen=True, slots=True)
+class Credential(_RoleMark):
+    """Marks what gives access, such as a password that the call sets; `x-flow: credential`."""
+
+    role: ClassVar[Role] = Role.CREDENTIAL
+
+
+@dataclass(frozen=True, slots=True)
+class Amount(_RoleMark):
+    """Marks how much the call spends or moves; `x-flow: amount`."""
+
+    role: ClassVar[Role] = Role.AMOUNT
+
+
+@dataclass(frozen=True, slots=True)
+class Time(_RoleMark):
+    """Marks when the call takes effect; `x-flow: time`."""
+
+    role: ClassVar[Role] = Role.TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Record(_RoleMark):
+    """Marks anything else that the call acts by: the role of a parameter without one; `x-flow: record`."""
+
+    role: ClassVar[Role] = Role.RECORD
+
+
+@dataclass(frozen=True, slots=True)
 class Content(_RoleMark):
     """Marks a parameter that is only stored, sent or shown: the body of a message, the text of a file.
 

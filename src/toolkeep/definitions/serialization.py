@@ -150,6 +150,7 @@ def _definition(reader: _Reader) -> ToolDefinition:
         required_permissions=reader.read_each("required_permissions", _text) or (),
         capabilities=reader.read_each("capabilities", Capability.read) or (),
         side_effects=_effects(reader),
+        flow=reader.read("flow", freeze_object, FrozenDict()),
         determinism=reader.read("determinism", Determinism.read, None),
         idempotent=reader.read("idempotent", _boolean, default=False),
         danger=reader.read("danger", Danger.read, None),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 KEYS = (
     "name", "description", "version", "category", "parameters", "output_schema", "result_type",
     "normalization", "constraints", "resource_bounds", "required_permissions", "capabilities",
-    "side_effects", "determinism", "idempotent", "danger", "requires_confirmation", "sensitive",
+    "side_effects", "flow", "determinism", "idempotent", "danger", "requires_confirmation", "sensitive",
     "client_executed", "usage_metadata", "enabled", "aliases", "source", "metadata",
 )  # fmt: skip
 """The fields in their data form, in the order in which they are written."""
@@ -99,6 +99,8 @@ class ToolDefinition:
     capabilities: tuple[Capability, ...] = ()
     side_effects: tuple[SideEffect, ...] | None = None
     """None: not declared (`effects`)."""
+    flow: FrozenDict = field(default_factory=FrozenDict)
+    """Labels of the result by JSON Pointer (`result_labels.py`); what has none is text from outside."""
     determinism: Determinism | None = None
     """None: not declared, so neither cached nor replayed."""
     idempotent: bool = False
@@ -119,6 +121,7 @@ class ToolDefinition:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", freeze_object(self.parameters, "parameters"))
         object.__setattr__(self, "metadata", freeze_object(self.metadata, "metadata"))
+        object.__setattr__(self, "flow", freeze_object(self.flow, "flow"))
         if self.output_schema is not None:
             object.__setattr__(self, "output_schema", freeze_object(self.output_schema, "output_schema"))
         # What breaks a rule must not be exported or stored, and not every caller validates.
@@ -328,6 +331,7 @@ def definition_data(definition: ToolDefinition) -> dict[str, Any]:
         "side_effects": None
         if definition.side_effects is None
         else [effect.value for effect in definition.side_effects],
+        "flow": definition.flow,
         "determinism": definition.determinism and definition.determinism.value,
         "idempotent": definition.idempotent,
         "danger": definition.danger and definition.danger.value,

@@ -113,15 +113,41 @@ class Danger(Word):
 
 
 class Role(Word):
-    """The role of an argument. One without a role carries authority: it says what the call acts on."""
+    """The role of an argument (FLO-2). All but content and option carry authority: what the call acts on."""
 
+    DESTINATION = "destination"
+    """Where something is sent: a recipient, a host, an account."""
+    TARGET = "target"
+    """What is changed or taken: a file, a ticket."""
+    DESTROYS = "destroys"
+    """What is lost after the call."""
+    CREDENTIAL = "credential"
+    AMOUNT = "amount"
+    TIME = "time"
+    RECORD = "record"
+    """Anything else that the call acts by; the role of an argument without one."""
     CONTENT = "content"
+    """What is only stored, sent or shown."""
     OPTION = "option"
+    """How the call is carried out."""
 
     @property
     def carries_authority(self) -> bool:
-        """Whether a remembered approval binds the argument's value."""
+        """Whether its value decides what the call acts on: approvals bind it, and its origin counts."""
         return self not in _WITHOUT_AUTHORITY
+
+
+class Form(Word):
+    """What a labelled value of a result looks like. All but text are too short and regular to instruct a
+    model."""
+
+    ID = "id"
+    EMAIL = "email"
+    URL = "url"
+    IBAN = "iban"
+    DATE = "date"
+    NUMBER = "number"
+    TEXT = "text"
 
 
 _WITHOUT_AUTHORITY = frozenset({Role.CONTENT, Role.OPTION})

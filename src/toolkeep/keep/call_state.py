@@ -29,8 +29,8 @@ class CallState:
     """How far a call came."""
 
     __slots__ = (
-        "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
-        "result_hash_before", "slot", "tool",
+        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "permitted", "recorded",
+        "request", "result_hash_before", "slot", "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
@@ -41,6 +41,8 @@ class CallState:
         self.recorded: RecordedCall | None = None
         self.argument_hash = ""
         self.result_hash_before = ""
+        self.body = b""
+        """The checked output as canonical JSON, once there is one."""
         self.claim: Claim = NO_CLAIM
         self.is_begun = False
         """Whether its intent is in the log already."""

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.execution.persistent.pool import PersistentProgram
     from toolkeep.execution.registered_code import RegisteredCode
+    from toolkeep.flow.host_session import Session
+    from toolkeep.flow.tracker import Flow
     from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.keep.pipeline import Pipeline, Spans
     from toolkeep.keep.replay import Replay
@@ -93,7 +95,8 @@ class CallKeywords(TypedDict, total=False):
 
     agent: str
     conversation: str
-    session: str
+    session: "str | Session"
+    caller: str
     correlation_id: str
     timeout_s: float | None
     max_output_bytes: int | None
@@ -111,7 +114,7 @@ class AnswerKeywords(TypedDict, total=False):
     """The keyword arguments of `Keep.answer`."""
 
     agent: str
-    session: str
+    session: "str | Session"
     conversation: str
     correlation_id: str
     data: "Mapping[str, Any] | None"
@@ -352,6 +355,9 @@ class Keep(ToolCatalog):
         """Decide by these Cedar policies from now on; raises `PoliciesRefused` and keeps the previous
         ones."""
         self.authorizer.use(sources_of(texts))
+        made = self._made
+        if made is not None and made.flow is None:
+            made.flow = self._watching(made.record, is_late=True)
         changed = PoliciesChanged(policy_set_hash=self.authorizer.active_policies.engine.policies.hash)
         self._bus.tell(changed)
 
@@ -370,7 +376,11 @@ class Keep(ToolCatalog):
 
         policy = self._policy
         return Authorizer(
-            ActivePolicies(policy.sources, held_back=policy.held_back),
+            ActivePolicies(
+                policy.sources,
+                held_back=policy.held_back,
+                is_flow_standard=policy.flow is not None and policy.flow.is_standard,
+            ),
             agents=self._grants,
             project=self._project,
             state_folder=policy.state_folder,
@@ -475,12 +485,14 @@ class Keep(ToolCatalog):
     def _new_pipeline(self, early: "EarlyStart | None") -> "Pipeline":
         from toolkeep.keep.pipeline import Pipeline
 
+        record = self._opened_record()
+        flow = self._watching(record)
         made = Pipeline(
             early=early,
             registry=self._registry,
             refusals=self._refusals,
             bus=self._bus,
-            record=self._opened_record(),
+            record=record,
             limits=self._call_limits,
             authorizer=self.authorizer,
             policy=self._policy,
@@ -494,10 +506,21 @@ class Keep(ToolCatalog):
             sign_ins=self._sign_ins,
             suggest=self._suggest,
             is_ending=lambda: self._is_ending,
+            flow=flow,
         )
         if self._is_closed:
             made.close()
         return made
+
+    def _watching(self, record: "KeepRecord", *, is_late: bool = False) -> "Flow | None":
+        """What watches sessions, if the configuration or a policy asks for it (FLO-4)."""
+        if self._policy.flow is None and not self.authorizer.active_policies.reads_flow:
+            return None
+        from toolkeep.flow.flow_settings import NO_FLOW
+        from toolkeep.flow.tracker import Flow
+
+        self.authorizer.flow = Flow(self._policy.flow or NO_FLOW, record.sessions, is_late=is_late)
+        return self.authorizer.flow
 
     def _opened_record(self) -> "KeepRecord":
         from toolkeep.stores.records import MemoryRecord
@@ -519,7 +542,8 @@ class Keep(ToolCatalog):
         *,
         agent: str = LOCAL_AGENT,
         conversation: str = "",
-        session: str = "",
+        session: "str | Session" = "",
+        caller: str = "",
         correlation_id: str = "",
         timeout_s: float | None = None,
         max_output_bytes: int | None = None,
@@ -543,6 +567,9 @@ class Keep(ToolCatalog):
         A tool that declares neither danger nor side effects runs unasked where your own program calls it as
         `local`. `forwarded` says that somebody else chose the call, such as a model: then a person is asked.
 
+        `session` is an id of yours or what `Keep.session` gave. `caller` is for a server that passes on calls
+        of others: to whom the state of flow then belongs, whatever session the caller names.
+
         With `kind` set to `prompt` or `resource`, the name is that of a prompt or resource of an upstream MCP
         server, such as `prompt:review`; no other call reaches it.
         """
@@ -559,6 +586,7 @@ class Keep(ToolCatalog):
             agent=agent,
             conversation=conversation,
             session=session,
+            caller=caller,
             correlation_id=correlation_id,
             options=options,
             data=NO_DATA if data is None else data,
@@ -567,6 +595,25 @@ class Keep(ToolCatalog):
             is_direct=agent == LOCAL_AGENT and not forwarded,
             kind=CallKind.read(kind),
         )
+
+    def session(
+        self, name: str, *, agent: str = LOCAL_AGENT, said: str = "", parent: "Session | None" = None
+    ) -> "Session":
+        """A session of an agent, for its calls: begun, or gone on with if there is one of that name (FLO-1).
+
+        `said` are the user's own words; never put in what a tool, a file or another model said. `parent` is
+        the session that a sub-agent works for; what that has seen, this one has. RuntimeError if nothing
+        watches what passes between calls: set `flow` in `open_keep` or in the configuration.
+        """
+        flow = self._pipeline.flow
+        if flow is None:
+            raise RuntimeError("nothing watches sessions; open the keep with flow={'policy': 'standard'}")
+        from toolkeep.flow.host_session import Session, state_of
+
+        state = flow.begin(agent, name, parent=None if parent is None else state_of(parent))
+        if said:
+            state.said(said)
+        return Session(state)
 
     def call_sync(self, name: str, arguments: "Arguments", **options: "Unpack[CallKeywords]") -> ToolResult:
         """As `call`, for code without an event loop; also inside a notebook."""
@@ -748,7 +795,7 @@ class Keep(ToolCatalog):
         response: Any,
         *,
         agent: str = LOCAL_AGENT,
-        session: str = "",
+        session: "str | Session" = "",
         conversation: str = "",
         correlation_id: str = "",
         data: Mapping[str, Any] | None = None,

@@ -14,6 +14,7 @@ from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
 from toolkeep.config.upstream_rules import document_of
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import FileUnreadable, NotAccepted, ProviderFailed, StateUnusable
+from toolkeep.flow.flow_settings import read_flow
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
 from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource, sources_of
@@ -79,6 +80,7 @@ def open_keep(
     policies: Sequence[str] = (),
     agents: Mapping[str, AgentKeywords] | None = None,
     paranoid: bool = False,
+    flow: Mapping[str, Any] | None = None,
     follow_store: bool | None = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
@@ -94,7 +96,8 @@ def open_keep(
     elsewhere, instead of as configured;
     `permissions` are names that your tools may require, beside the known ones and those of the configuration;
     `policies` are Cedar texts, `agents` what each agent holds, as `declare_agent` takes it, and `paranoid`
-    has calls of low danger asked about too; beside a configuration they can only be stricter;
+    has calls of low danger asked about too; beside a configuration they can only be stricter; `flow`
+    guards what passes between calls, as the key of the configuration does: `{"policy": "standard"}`;
     `answerer` asks a person what upstream MCP servers want to know; without one they are told no;
     `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
     default where the store is a PostgreSQL.
@@ -121,6 +124,7 @@ def open_keep(
             sources_of(policies),
             agents or {},
             is_paranoid=paranoid,
+            flow=flow,
         ),
         approver=approver,
         answerer=answerer,
@@ -186,6 +190,7 @@ def _policy_settings(
         state_folder=str(protected_folder(state.folder)) if state else None,
         files=tuple(trusted_files(settings)),
         unconfined=settings.unconfined,
+        flow=settings.flow,
         is_paranoid=settings.is_paranoid,
         wait_s=settings.approval_wait_s if wait_s is None else wait_s,
     )
@@ -197,11 +202,12 @@ def _with_arguments(
     agents: Mapping[str, AgentKeywords],
     *,
     is_paranoid: bool,
+    flow: Mapping[str, Any] | None,
 ) -> PolicySettings:
     """The settings with the arguments of `open_keep`, which only ever make the configuration stricter.
 
     Beside configured policies, those of the program may forbid and not permit; an agent is declared in one
-    place; a paranoid keep stays one.
+    place; a paranoid keep stays one; `flow` may switch the shipped policies on.
     """
     if twice := [name for name in agents if name in configured.agents]:
         raise ValueError(f"agent {twice[0]!r} is in the configuration too; declare it in one place")
@@ -216,8 +222,12 @@ def _with_arguments(
             permits = [policy.problem(message, fix) for policy in read if policy.effect == "permit"]
             if permits:
                 raise PoliciesRefused(permits)
+    given = None if flow is None else read_flow(flow)
+    if configured.flow is not None and given is not None:
+        given = msgspec.structs.replace(configured.flow, policy=given.policy or configured.flow.policy)
     return msgspec.structs.replace(
         configured,
+        flow=given or configured.flow,
         agents={**configured.agents, **{name: Grant.read(**held) for name, held in agents.items()}},
         sources=(*configured.sources, *policies),
         is_paranoid=configured.is_paranoid or is_paranoid,

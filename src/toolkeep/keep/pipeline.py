@@ -6,6 +6,7 @@ full disk did wrong.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -51,8 +52,10 @@ from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Held, Runner, RunnerOnDemand
 from toolkeep.execution.sandbox_runner import SandboxRunner
 from toolkeep.execution.thread_pool import ThreadPool
+from toolkeep.flow.host_session import Session, state_of
+from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.host.random_ids import random_digits
-from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
 from toolkeep.keep.call_state import CallState, with_data
 from toolkeep.keep.hooks import NO_SLOT, AfterHook, BeforeHook, Hooks
 from toolkeep.limits import LARGE_ANSWER_BYTES, NAMED_CHARS, CallLimits
@@ -70,6 +73,7 @@ from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
+    from toolkeep.flow.tracker import Flow
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.sandbox.launch import EarlyStart
     from toolkeep.wasm.compiled_cache import CompiledModules
@@ -77,6 +81,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("toolkeep.execution")
 
 T = TypeVar("T")
+Shown = Callable[..., None]
+"""A callback that shows text of a tool while it runs."""
 
 
 class Spans(Protocol):
@@ -109,14 +115,16 @@ class Pipeline:
         sign_ins: SignInStore | None,
         suggest: Callable[[str], Suggestions],
         is_ending: Callable[[], bool],
+        flow: "Flow | None" = None,
         early: "EarlyStart | None" = None,
     ) -> None:
         """`suggest` gives what the refusal of an unknown name may tell an agent.
 
         `is_ending` says whether the process is shutting down: a call cut short may have had an effect.
-        `early` are processes that were started for the first call.
+        `flow` watches what passes between calls, `early` are processes that were started for the first call.
         """
         self.record = record
+        self.flow = flow
         self.authorizer = authorizer
         self.asker = ApprovalGate(
             record.approvals,
@@ -124,6 +132,7 @@ class Pipeline:
             is_paranoid=policy.is_paranoid,
             wait_s=policy.wait_s,
             tell=bus.tell,
+            body_of=record.bodies.get,
         )
         self.admission = Admission(limits)
         project = policy.project
@@ -199,6 +208,7 @@ class Pipeline:
         agent: object,
         conversation: object = "",
         session: object = "",
+        caller: object = "",
         correlation_id: object = "",
         options: CallOptions,
         data: Mapping[str, Any] = NO_DATA,
@@ -210,25 +220,53 @@ class Pipeline:
         """One call, from request to result."""
         _check_loop()
         drawn = random_digits()
+        watched = self._session(agent, conversation, session, caller) if self.flow is not None else None
         request = ToolCall(
             id=drawn[:32],
             tool=named(name),
             arguments=arguments,
             agent=named(agent),
             conversation=named(conversation),
-            session=named(session),
+            session=named(getattr(session, "id", session)),
             correlation_id=named(correlation_id) or drawn[32:],
             options=options,
             data=data,
-            on_progress=on_progress,
+            on_progress=self._opening(watched, on_progress),
             # Pieces would pass by the hooks, which see the whole output.
-            on_output=None if self._hooks.after else on_output,
+            on_output=None if self._hooks.after else self._opening(watched, on_output),
             began_ns=time.monotonic_ns(),
             is_direct=is_direct,
             kind=kind,
+            flow=watched,
         )
         state = CallState(request, self._visible(request))
         return self._made(state) if self.spans is None else self._traced(state, self.spans)
+
+    def _session(
+        self, agent: object, conversation: object, session: object, caller: object
+    ) -> "SessionState":
+        """The session whose state the call reads."""
+        flow = self.flow
+        if flow is None:
+            raise TypeError("nothing watches sessions")
+        if isinstance(session, Session) and not caller:
+            if session.agent != named(agent):
+                raise ValueError(f"the session belongs to agent {session.agent!r}, not to {named(agent)!r}")
+            return state_of(session)
+        return flow.session_of(named(agent), named(session) or named(conversation), caller=named(caller))
+
+    def _opening(self, session: "SessionState | None", shown: Shown | None) -> Shown | None:
+        """A callback that notes first that text of a tool is shown."""
+        flow = self.flow
+        if session is None or shown is None or flow is None:
+            return shown
+        tell = shown
+
+        def opened(*shown: Any) -> None:
+            flow.open(session)
+            tell(*shown)
+
+        return opened
 
     async def _traced(self, state: CallState, spans: Spans) -> ToolResult:
         with spans.around(state.request, state.shown_name) as tell:
@@ -304,6 +342,8 @@ class Pipeline:
         # that was revoked or a definition that changed meanwhile would not apply to the call.
         permitted = state.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
+        if self.flow is not None and asked.question is not None and permitted.asked_by:
+            self.flow.endorse(permitted.flow)
         is_first = permitted.is_recorded_first
         state.is_begun = is_first  # also if it is cancelled while its intent is written
         intent = await self.recorder.intent(
@@ -394,6 +434,7 @@ class Pipeline:
         """Output, hooked, checked, normalized and hashed."""
         raw = await self._hooked(state, raw, slot)
         output = _passed(await _checked(raw, self._normalizers))
+        state.body = output.body
         if not raw.is_cached and is_cacheable(raw.call.tool) and self._may_cache(raw.call):
             self.executor.cache.put(raw.call, output.body)
         self.recorder.keep_result(output)
@@ -433,6 +474,8 @@ class Pipeline:
 
     async def _end(self, state: CallState, result: ToolResult) -> ToolResult:
         """Record the outcome of the call and settle its claim, also if the caller cancels meanwhile."""
+        if state.request.flow is not None:
+            result = self._observed(state, result)
         try:
             result = await self.recorder.outcome(result, state)
         except asyncio.CancelledError:
@@ -446,6 +489,31 @@ class Pipeline:
                 left = CallState.going_on(*gave_way)
                 left.settle(left.refused(_left_waiting(left.request)))
         self._tell(state, result)
+        return result
+
+    def _observed(self, state: CallState, result: ToolResult) -> ToolResult:
+        """Let the session take in what the caller is about to see; without that, nothing is shown."""
+        flow, session, tool = self.flow, state.request.flow, state.tool
+        if flow is None or tool is None:
+            return result
+        try:
+            if result.error is not None:
+                # What a tool or its server says when it fails is a result, too.
+                if state.executor is not None or result.is_repeated:
+                    flow.fall(session, tool, opened=True, hosts=_hosts(state.permitted))
+            elif result.status == "ok" or result.value is not None:
+                if result.truncation is not None:
+                    flow.open(session)
+                body = state.body or canonical_bytes(result.value)
+                flow.fall(session, tool, hosts=_hosts(state.permitted))
+                flow.observe(
+                    session, tool, result.value, body, Earlier(result.call_id, tool.name, result.hash)
+                )
+        except Exception as error:
+            log.exception("the state of a session cannot be kept", extra={"tool_name": state.shown_name})
+            with contextlib.suppress(Exception):
+                flow.lose(session)
+            return state.refused(ran_unrecorded(state.request, type(error).__name__))
         return result
 
     def _tell(self, state: CallState, result: ToolResult) -> None:
@@ -464,6 +532,12 @@ class Pipeline:
         """Whether a call of that name may have a write effect."""
         tool = self._registry.find(named(name))
         return tool is not None and tool.may_write
+
+
+def _hosts(permitted: PermittedCall | None) -> list[str]:
+    """The hosts that a call may have reached."""
+    touched = () if permitted is None else permitted.touched
+    return [one.shown for one in touched if one.kind.startswith("net.")]
 
 
 async def _checked(

@@ -200,14 +200,19 @@ class McpClient:
         raise UpstreamFailed(f"its list of {of} has more than {most} entries or {PAGES} pages")
 
     async def call(
-        self, method: str, params: dict[str, Any], call: "ActiveCall", on_progress: Progress | None = None
+        self,
+        method: str,
+        params: dict[str, Any],
+        call: "ActiveCall | None" = None,
+        on_progress: Progress | None = None,
     ) -> dict[str, Any]:
         """A call by its method; raises `UpstreamFailed`. The server may elicit only while it is active."""
         # Opened before the call, since the server may ask as soon as it has the request.
         if self._is_answered:
             await self._transport.listen()
         # Outside of this block every question is refused.
-        with self._questions.during_call(call) if self._questions is not None else nullcontext():
+        heard = self._questions.during_call(call) if self._questions and call else nullcontext()
+        with heard:
             return await self._call_with_input(method, params, on_progress)
 
     async def _call_with_input(

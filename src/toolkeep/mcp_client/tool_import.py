@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.config.settings import Run
-from toolkeep.definitions.argument_roles import with_roles
+from toolkeep.definitions.argument_roles import NO_TOOL_FLOW, ToolFlow, with_flow
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.imported import import_definition
 from toolkeep.definitions.moved_definitions import with_moved_definitions
 from toolkeep.definitions.tool_names import choose_names, kind_of
-from toolkeep.definitions.vocabulary import CallKind, Category, Danger, Role
+from toolkeep.definitions.vocabulary import CallKind, Category, Danger
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS, KIB
@@ -43,7 +43,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...] = ()
     """Patterns of the resources to pass on, by URI or template; empty for none."""
     dangers: Mapping[str, Danger] = {}
-    roles: Mapping[str, Mapping[str, Role]] = {}
+    flows: Mapping[str, ToolFlow] = {}
     """Argument roles, by tool name and argument pointer. Set by a person only: a server could call its
     recipient "content"."""
     target: Mapping[str, Any] = {}
@@ -85,7 +85,7 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions
         imported = import_definition(
             {**data, "outputSchema": output}, kind="mcp", origin=wishes.name, name=name
         )
-        described_so = with_roles(imported.definition, wishes.roles.get(original, {}))
+        described_so = with_flow(imported.definition, wishes.flows.get(original, NO_TOOL_FLOW))
     except (DefinitionError, ValueError) as error:
         return refused_offer(name, in_words(error))
     raised = imported.definition.danger or Danger.MEDIUM

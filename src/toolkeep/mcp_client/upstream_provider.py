@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolkeep.config.settings import ConfiguredUpstream, Run
-from toolkeep.definitions.argument_roles import read_roles
+from toolkeep.definitions.argument_roles import read_tool_flows
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
@@ -89,7 +89,7 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         prompts=tuple(data.get("prompts") or ()),
         resources=tuple(data.get("resources") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
-        roles=read_roles(data.get("flow") or {}),
+        flows=read_tool_flows(data.get("flow") or {}),
         target=target_of(data, upstream.folder),
         identity=_address(upstream.written),
     )

@@ -24,7 +24,7 @@ from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.persistent.confinement import confinement_for_call, level_of, worker_recipe
 from toolkeep.execution.persistent.persistent_runner import denied_by_words, exceeded_limit, unstarted
 from toolkeep.execution.persistent.pool import ProcessPool, ProcessStatus, User
-from toolkeep.execution.persistent.spec import IdlePolicy, ProcessSpec
+from toolkeep.execution.persistent.spec import IdlePolicy
 from toolkeep.execution.redact import redacted
 from toolkeep.execution.runner import ProgramFailed, RunRefused, Timed
 from toolkeep.limits import DEFAULT_PROCESS_IDLE_SECONDS
@@ -174,12 +174,15 @@ class McpRunner:
         who = (MCP, target["upstream"], call.request.agent)
         if "url" in target:
             return (*self._by_http(call, known, who), None)
-        from toolkeep.mcp_client.packages.package_trees import check_packages, require_installed
+        from toolkeep.mcp_client.packages.package_trees import (
+            check_packages,
+            require_installed,
+            server_spec,
+        )
         from toolkeep.mcp_client.secret_injection import SecretInjection
         from toolkeep.mcp_client.session import start_stdio
 
-        words = {key: target[key] for key in ("environment", "code", "between_calls") if key in target}
-        spec = ProcessSpec.read({"argv": list(target["command"]), **words})
+        spec = server_spec(target)
         base = target["base"]
         injection = SecretInjection(known.secret)
         require_installed(target)

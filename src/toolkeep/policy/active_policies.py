@@ -12,7 +12,7 @@ from typing import Final
 from toolkeep.calls import RegisteredTool
 from toolkeep.policy.cedar_engine import Engine
 from toolkeep.policy.cedar_parser import OURS, read_policies
-from toolkeep.policy.cedar_schema import CALL, SEE
+from toolkeep.policy.cedar_schema import CALL, SEE, read_sections
 from toolkeep.policy.cedar_validation import check_policies
 from toolkeep.policy.policy_set import Policies, PoliciesRefused, Policy
 from toolkeep.policy.policy_settings import PolicySource
@@ -23,32 +23,51 @@ Tools = Callable[[], Iterable[RegisteredTool]]
 class ActivePolicies:
     """Holds the engine of the active policy set."""
 
-    def __init__(self, sources: Sequence[PolicySource] = (), *, held_back: str = "") -> None:
+    def __init__(
+        self,
+        sources: Sequence[PolicySource] = (),
+        *,
+        held_back: str = "",
+        is_flow_standard: bool = False,
+        measures: tuple[str, ...] = (),
+    ) -> None:
         """`held_back` says why every call is denied: policies that nobody accepted yet.
 
         It denies everything, not only what those policies forbid: policies of a project mostly forbid, and to
-        leave them out would permit more than the project says.
+        leave them out would permit more than the project says. `is_flow_standard` adds the shipped policies
+        about what passes between calls, to every set.
         """
         self.held_back = held_back
+        self._shipped = (FLOW_STANDARD,) if is_flow_standard else ()
+        self._measures = measures
         self._lock = threading.Lock()
-        self.engine = Engine(read_all(sources))
+        self.engine = Engine(read_all(sources, self._shipped), measures)
         """The engine of the active set."""
-        self._is_checked = not sources
+        self._is_checked = not sources  # the shipped ones are checked by a test
         self.hides_tools = _hides_tools(self.engine.policies)
         """Whether any policy forbids the action `see`."""
         self.lacks_permit = lacks_permit(self.engine.policies.policies)
         """Whether there are policies, and none permits a call."""
 
+    @property
+    def reads_flow(self) -> bool:
+        """Whether any policy reads what only sessions know."""
+        return any(
+            read_sections(policy.context_reads | policy.context_looks)
+            for policy in self.engine.policies.policies
+        )
+
     def swap(
         self, sources: Sequence[PolicySource], tools: Iterable[RegisteredTool], agents: Iterable[str]
     ) -> None:
         """Activate another set; raises `PoliciesRefused`, and the previous set stays active."""
-        policies = read_all(sources)
-        if problems := check_policies(policies, tools, agents):
+        policies = read_all(sources, self._shipped)
+        if problems := check_policies(policies, tools, agents, self._measures):
             raise PoliciesRefused(problems)
         # Validation is done before the swap: a reload with a typo must not open or close everything.
         with self._lock:
-            self.engine, self._is_checked, self.held_back = Engine(policies), True, ""
+            self.engine = Engine(policies, self._measures)
+            self._is_checked, self.held_back = True, ""
             self.hides_tools = _hides_tools(policies)
             self.lacks_permit = lacks_permit(policies.policies)
 
@@ -58,7 +77,7 @@ class ActivePolicies:
             return self.held_back
         with self._lock:
             if not self._is_checked:
-                if problems := check_policies(self.engine.policies, tools(), agents):
+                if problems := check_policies(self.engine.policies, tools(), agents, self._measures):
                     return str(problems[0])
                 self._is_checked = True
         return ""
@@ -78,9 +97,9 @@ def _hides(policy: Policy) -> bool:
     return policy.effect == "forbid" and policy.applies_to(SEE)
 
 
-def read_all(sources: Sequence[PolicySource]) -> Policies:
+def read_all(sources: Sequence[PolicySource], shipped: Sequence[PolicySource] = ()) -> Policies:
     """Parse policies together with the built-in ones; raises `PoliciesRefused`."""
-    return read_policies([ALWAYS, *(sources or [WITHOUT_POLICIES])])
+    return read_policies([ALWAYS, *shipped, *(sources or [WITHOUT_POLICIES])])
 
 
 # Part of every set. The forbid holds whatever the user's policies permit: in Cedar forbid wins over permit.
@@ -106,5 +125,29 @@ WITHOUT_POLICIES: Final = PolicySource(
     text="""
 @id("toolkeep.call")
 permit (principal, action == Action::"call", resource);
+""",
+)
+
+
+# `flow: {policy: standard}` (FLO-5). All of them forbid, so that they never permit what the operator's own
+# policies do not; a person's approval of the call lifts them.
+FLOW_STANDARD: Final = PolicySource(
+    name="toolkeep, flow: standard",
+    is_ours=True,
+    text="""
+@id("toolkeep.flow.outside_text") @ask
+@reason("the session has read text from outside, which may have chosen this call")
+forbid (principal, action == Action::"call", resource)
+when { resource.acts && context.state.opened };
+
+@id("toolkeep.flow.origin") @ask
+@reason("neither the user nor a service named everything that the call acts on")
+forbid (principal, action == Action::"call", resource)
+when { resource.acts && context.authority != "trusted" };
+
+@id("toolkeep.flow.secret") @ask
+@reason("the session has read what only the user may know, and the call may send it out")
+forbid (principal, action == Action::"call", resource)
+when { resource.leaves && context.state.secret } unless { context.endorsed };
 """,
 )

@@ -28,6 +28,8 @@ from toolkeep.calls import (
 )
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
+from toolkeep.flow.facts import FlowFacts
+from toolkeep.flow.tracker import Flow
 from toolkeep.host import clock
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import HELD_PLACES
@@ -38,7 +40,7 @@ from toolkeep.policy.cedar_schema import CALL
 from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
 from toolkeep.policy.grant_advice import CONFIG_FILE, line_to_add, scope_of
 from toolkeep.policy.path_grants import ProtectedPaths, Written
-from toolkeep.policy.policy_set import Policies
+from toolkeep.policy.policy_set import Policies, Policy
 from toolkeep.policy.policy_settings import Example, Grant, PolicySource
 from toolkeep.policy.resolved_path import DescriptorQuota, QuotaExceeded, ResolvedPath
 from toolkeep.policy.touched_resources import (
@@ -137,6 +139,8 @@ class Authorizer:
         All `examples` must hold before anything is permitted; `check` validates their arguments. Paths in
         `trusted` may not be written.
         """
+        self.flow: Flow | None = None
+        """Knows the sessions, where something watches them."""
         self.active_policies = active_policies
         self._examples = tuple(examples)
         self._check_arguments = check
@@ -200,7 +204,12 @@ class Authorizer:
         findings = engine.without_context(declared.entity, tool)
         if any(finding.error for finding in findings):
             return True  # unsure: a tool that is listed in vain is only refused
-        if any(finding.effect == "forbid" and finding.is_satisfied for finding in findings):
+        by_id = engine.policies.by_id
+        if any(
+            finding.effect == "forbid" and finding.is_satisfied
+            for finding in findings
+            if not by_id[finding.policy].yields
+        ):
             return False
         fixed = {finding.policy: finding.is_satisfied for finding in findings}
         return any(fixed.get(policy.id, True) for policy in applying if policy.effect == "permit")
@@ -418,9 +427,13 @@ class Authorizer:
         self, request: ToolCall, checked: CheckedCall, plan: TouchPlan, touched: list[Touched]
     ) -> CallFacts:
         """The Cedar context of a call, with resources in canonical form."""
+        flow = self.flow.facts(request, checked) if self.flow is not None else None
         if plan.touches_nothing:
             return CallFacts(
-                arguments=checked.arguments, session=request.session, conversation=request.conversation
+                arguments=checked.arguments,
+                session=request.session,
+                conversation=request.conversation,
+                flow=flow,
             )
         held: dict[str, set[str]] = {area: set() for area in ("fs", "net", "process", "db", "mcp")}
         canonical: dict[str, str] = {}
@@ -441,6 +454,7 @@ class Authorizer:
             databases=frozenset(held["db"]),
             session=request.session,
             conversation=request.conversation,
+            flow=flow,
         )
 
     def _decided(
@@ -454,7 +468,7 @@ class Authorizer:
         engine = self.active_policies.engine
         facts = self._facts(request, checked, plan, touched)
         verdict = engine.decide(agent.entity, checked.registered, facts)
-        decision = self._decision(checked, verdict, touched, engine.policies)
+        decision = self._decision(checked, verdict, touched, engine.policies, facts.flow)
         if not verdict.is_allowed:
             _close(touched)
             advice = self._advice(request, checked.registered, agent)
@@ -467,6 +481,9 @@ class Authorizer:
             touched=tuple(touched),
             held=self._whole_grants(plan, agent.effective_grant, touched),
             asks=verdict.asks,
+            asked_by=tuple(_reason(engine.policies.by_id[policy]) for policy in verdict.yielding),
+            flow=facts.flow,
+            is_spared=self.flow is not None and self.flow.settings.spares(verdict.yielding),
             grant_hash=_bound(request, agent.grant_hash(decision.policy_set_hash)),
         )
 
@@ -510,11 +527,18 @@ class Authorizer:
         return ""
 
     def _decision(
-        self, checked: CheckedCall, verdict: Verdict, touched: Iterable[Touched], policies: Policies
+        self,
+        checked: CheckedCall,
+        verdict: Verdict,
+        touched: Iterable[Touched],
+        policies: Policies,
+        flow: FlowFacts | None = None,
     ) -> Decision:
         """The audited decision. `policies` is the set that decided, even if another one is active by now."""
         return Decision(
             decision="allow" if verdict.is_allowed else "deny",
+            asked_by=verdict.yielding or UNSET,
+            flow=flow.to_record() if flow is not None else UNSET,
             policies=verdict.policies,
             policy_set_hash=policies.hash,
             # The hash covers argument values: a secret with little entropy could be guessed from it offline.
@@ -549,6 +573,11 @@ def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies, adv
     is_lacking = verdict.policies[:1] == (PERMISSIONS_POLICY,) and not verdict.errors
     fix = (advice if is_lacking else "") or _ask(request)
     return refuse(request, Code.NOT_PERMITTED, message, fix)
+
+
+def _reason(policy: Policy) -> str:
+    """Why a person is asked, where a policy forbids the call otherwise."""
+    return policy.reason or f"policy '{policy.id}' forbids it unless a person approves"
 
 
 def _ask(request: ToolCall) -> str:

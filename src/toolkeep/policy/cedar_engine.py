@@ -17,9 +17,19 @@ import orjson
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.flow.facts import FlowFacts
+from toolkeep.flow.flow_plan import make_plan
 from toolkeep.json_values.pointers import pointer
 from toolkeep.policy.cedar_bindings import cedarpy
-from toolkeep.policy.cedar_schema import CALL, CONTEXT_ATTRIBUTES, SEE, cedar_schema
+from toolkeep.policy.cedar_schema import (
+    CALL,
+    CONTEXT_ATTRIBUTES,
+    SEE,
+    Sections,
+    cedar_schema,
+    flow_types,
+    read_sections,
+)
 from toolkeep.policy.cedar_values import ArgumentShape, Path
 from toolkeep.policy.mentioned_hosts import Unreadable, mail_domains, url_hosts
 from toolkeep.policy.policy_set import Effect, Policies, Policy, Reads, tool_ancestors
@@ -102,6 +112,8 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     databases: frozenset[str] = frozenset()
     session: str = ""
     conversation: str = ""
+    flow: FlowFacts | None = None
+    """None if nothing watches what passes between calls."""
 
     def attributes(self, name: str) -> str | list[str]:
         """A context attribute other than `arguments`; raises `Unreadable`."""
@@ -120,8 +132,8 @@ class _ContextView(msgspec.Struct, frozen=True):
 
     record: dict[str, Any]
     """The arguments as a Cedar record."""
-    attributes: dict[str, str | list[str]]
-    """The other context attributes that are read."""
+    attributes: dict[str, Any]
+    """The other context attributes that are read, those of flow too."""
     lost: list[Path]
     """Paths of arguments that Cedar cannot represent."""
     unreadable: dict[str, str]
@@ -138,6 +150,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a permitting policy is annotated `@ask` (approval required)."""
     spared_by: tuple[str, ...] = ()
     """The ids of the `@silent` permits that override an `@ask`."""
+    yielding: tuple[str, ...] = ()
+    """The ids of the forbids that hold and yield to a person's approval."""
     errors: tuple[str, ...] = ()
     """Evaluation errors. Any error denies."""
     is_cached: bool = False
@@ -160,6 +174,8 @@ class _MatchingPolicies(msgspec.Struct, frozen=True):
     policies: tuple[Policy, ...]
     handle: cedarpy.PolicySet
     attributes: tuple[str, ...]
+    sections: Sections
+    """What is read of flow."""
     arguments: tuple[str, ...]
     """Names of the top-level arguments that are read."""
     reads_all: bool
@@ -176,6 +192,7 @@ class _PreparedTool(msgspec.Struct, frozen=True):
     """Cedar schema, entities and policies of one tool, built once."""
 
     key: tuple[str, bool]
+    tool: RegisteredTool
     is_sensitive: bool
     shape: ArgumentShape
     schema: cedarpy.Schema
@@ -187,8 +204,10 @@ class _PreparedTool(msgspec.Struct, frozen=True):
 class Engine:
     """Evaluates one immutable policy set; another set needs another engine. Thread-safe."""
 
-    def __init__(self, policies: Policies) -> None:
+    def __init__(self, policies: Policies, measures: tuple[str, ...] = ()) -> None:
+        """`measures` are the names of those that policies may read."""
         self.policies = policies
+        self._measures = measures
         self._tools: LruCache[tuple[str, bool], _PreparedTool] = LruCache(PREPARED_TOOLS)
         self._parts: LruCache[tuple[str, ...], _MatchingPolicies] = LruCache(PREPARED_TOOLS)
         self._agents: LruCache[AgentEntity, tuple[_Decisions, _Decisions]] = LruCache(CACHED_AGENTS)
@@ -219,7 +238,7 @@ class Engine:
         try:
             prepared = self._prepare(tool)
             seen = _context_view(prepared, facts)
-            request = _request(agent, tool.name, CALL, _context(seen, facts))
+            request = _request(agent, tool.name, CALL, _context(seen))
         except BaseException as error:  # noqa: BLE001 -- any failure is reported for each
             undecided = _undecided(error)
             return [_finding(one, undecided) for one in self.policies.applying(CALL, tool.definition)]
@@ -269,7 +288,7 @@ class Engine:
         known = decisions.get(key)
         if known is not None:
             return known
-        request = _request(agent, tool.name, CALL, _context(seen, facts))
+        request = _request(agent, tool.name, CALL, _context(seen))
         verdict = self._evaluate(agent, prepared, prepared.call, request)
         verdict = msgspec.structs.replace(verdict, request_hash=_hash(agent, key))
         return _cache(decisions, key, verdict)
@@ -295,17 +314,21 @@ class Engine:
                 is_allowed=False, errors=_shown_errors(errors, part, is_sensitive=prepared.is_sensitive)
             )
         named = answer.diagnostics.id_annotations_by_reason
-        deciding = tuple(sorted(named[reason] for reason in answer.diagnostics.reasons))
+        holding = sorted(named[reason] for reason in answer.diagnostics.reasons)
         by_id = self.policies.by_id
+        yielding = tuple(policy for policy in holding if by_id[policy].yields)
+        deciding = tuple(policy for policy in holding if not by_id[policy].yields)
+        is_allowed = answer.decision is cedarpy.Decision.Allow and bool(deciding)
         # `@silent` wins over `@ask` among the permits that hold; a high danger level asks anyway
         # (`approve.py`).
         wants_asking = any(by_id[policy].asks for policy in deciding)
         silent = tuple(policy for policy in deciding if by_id[policy].is_silent)
         return Verdict(
-            is_allowed=answer.decision is cedarpy.Decision.Allow,
+            is_allowed=is_allowed,
             policies=deciding,
             asks=wants_asking and not silent,
             spared_by=silent if wants_asking else (),
+            yielding=yielding,
         )
 
     def _prepare(self, tool: RegisteredTool) -> _PreparedTool:
@@ -319,9 +342,11 @@ class Engine:
         # Only the arguments that policies read are converted: Cedar's cost grows with each value in the
         # context.
         shape = ArgumentShape(tool.arguments.schema, None if call.reads_all else frozenset(call.arguments))
-        schema = cedarpy.Schema.from_json_str(_json(cedar_schema(shape.shape)))
+        types = flow_types(call.sections, tool.definition.properties, self._measures)
+        schema = cedarpy.Schema.from_json_str(_json(cedar_schema(shape.shape, call.attributes, types)))
         prepared = _PreparedTool(
             key=key,
+            tool=tool,
             is_sensitive=tool.definition.sensitive,
             shape=shape,
             schema=schema,
@@ -362,7 +387,7 @@ def _cache(decisions: _Decisions, key: Key, verdict: Verdict) -> Verdict:
 
 def tool_entities(tool: RegisteredTool) -> list[dict[str, Any]]:
     """The tool and its ancestors (category, sources) as Cedar entities in JSON."""
-    definition = tool.definition
+    definition, plan = tool.definition, make_plan(tool)
     effects = definition.effects
     attributes = {
         "danger": definition.danger_level.rank,
@@ -375,6 +400,9 @@ def tool_entities(tool: RegisteredTool) -> list[dict[str, Any]]:
         "capabilities": list(map(str, definition.capabilities)),
         "isolation": definition.constraints.isolation.rank,
         "is_built_in": tool.is_built_in,
+        "roles": plan.role_words,
+        "acts": plan.acts,
+        "leaves": plan.leaves,
         "kind": definition.kind.value,
         "version": definition.version,
     }
@@ -410,27 +438,24 @@ def _context_view(prepared: _PreparedTool, facts: CallFacts) -> _ContextView:
         arguments = {name: arguments[name] for name in part.arguments if name in arguments}
     lost: list[Path] = []
     record = prepared.shape.record(arguments, facts.canonical, lost)
-    attributes: dict[str, str | list[str]] = {}
+    attributes: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
     for name in part.attributes:
         try:
             attributes[name] = facts.attributes(name)
         except Unreadable as error:
             where = f" in {error.pointer}" if error.pointer else ""
+            attributes[name] = []
             unreadable[name] = f"policies read context.{name}, and there is {error.what}{where}"
+    if part.sections:
+        flow = facts.flow or FlowFacts(make_plan(prepared.tool), None, facts.arguments)
+        attributes |= {name: flow.section(name, read) for name, read in part.sections.items()}
     return _ContextView(record, attributes, lost, unreadable)
 
 
-def _context(seen: _ContextView, facts: CallFacts) -> str:
-    """The Cedar context as JSON.
-
-    Cedar's schema demands every attribute; those that no policy reads are left cheap.
-    """
-    unread = {
-        name: [] if name in _DERIVED else facts.attributes(name)
-        for name in _OTHER_ATTRIBUTES - seen.attributes.keys()
-    }
-    return _json({"arguments": seen.record, **unread, **seen.attributes})
+def _context(seen: _ContextView) -> str:
+    """The Cedar context as JSON: what policies read, and nothing else."""
+    return _json({"arguments": seen.record, **seen.attributes})
 
 
 def _part(policies: tuple[Policy, ...]) -> _MatchingPolicies:
@@ -440,13 +465,14 @@ def _part(policies: tuple[Policy, ...]) -> _MatchingPolicies:
     attributes = _OTHER_ATTRIBUTES if () in reads else _OTHER_ATTRIBUTES & {path[0] for path in reads | looks}
     return _MatchingPolicies(
         policies=policies,
-        handle=cedarpy.PolicySet.from_str("\n".join(policy.text for policy in policies)),
+        handle=cedarpy.PolicySet.from_str("\n".join(policy.evaluated for policy in policies)),
         attributes=tuple(sorted(attributes)),
+        sections=(sections := read_sections(reads | looks)),
         arguments=tuple(sorted({place[0] for place in read | looked if place})),
         reads_all=() in read,
         read=read,
         looked=looked,
-        reads_nothing=not (attributes or read or looked),
+        reads_nothing=not (attributes or sections or read or looked),
     )
 
 
@@ -469,7 +495,8 @@ def _read_values(part: _MatchingPolicies, seen: _ContextView) -> bytes:
     """
     if part.reads_nothing:
         return _NOTHING_READ
-    values = [*(seen.attributes[name] for name in part.attributes), seen.record]
+    names = (*part.attributes, *part.sections)
+    values = [*(seen.attributes[name] for name in names), seen.record]
     written = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
     # A verbatim key begins with "[", so it cannot equal a hashed one: nobody can craft arguments that
     # collide.
@@ -501,7 +528,7 @@ def _finding(policy: Policy, verdict: Verdict) -> Finding:
     return Finding(
         policy=policy.id,
         effect=policy.effect,
-        is_satisfied=policy.id in verdict.policies,
+        is_satisfied=policy.id in verdict.policies or policy.id in verdict.yielding,
         error=next(iter(verdict.errors), ""),
     )
 

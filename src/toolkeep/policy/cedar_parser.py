@@ -212,8 +212,6 @@ def _check_annotations(annotations: dict[str, str | None], effect: str) -> None:
         # Cedar ignores unknown annotations: with the typo @aks no approval would ever be asked for.
         if name not in _ANNOTATIONS and (meant := nearest_name(name, sorted(_ANNOTATIONS))):
             raise _Refused(f"is annotated @{echo_name(name)}", f"write @{meant}, or another word altogether")
-    if "ask" in annotations and effect == "forbid":
-        raise _Refused("forbids, so there is nothing to ask", "take @ask away, or write a permit")
     if "silent" in annotations:
         _check_silent(annotations, effect)
 

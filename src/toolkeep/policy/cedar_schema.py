@@ -36,6 +36,8 @@ SEE: Final = "see"
 _STRING: Final = {"type": "String"}
 _STRINGS: Final = {"type": "Set", "element": _STRING}
 _LONG: Final = {"type": "Long"}
+_BOOL: Final = {"type": "Boolean"}
+_DECIMAL: Final = {"type": "Extension", "name": "decimal"}
 
 AGENT_ATTRIBUTES: Final[dict[str, Any]] = {"permissions": _STRINGS, "capabilities": _STRINGS}
 
@@ -47,7 +49,10 @@ TOOL_ATTRIBUTES: Final[dict[str, Any]] = {
     "requires": _STRINGS,
     "capabilities": _STRINGS,
     "isolation": _LONG,
-    "is_built_in": {"type": "Boolean"},
+    "is_built_in": _BOOL,
+    "roles": _STRINGS,
+    "acts": _BOOL,
+    "leaves": _BOOL,
     "kind": _STRING,
     "version": _STRING,
 }
@@ -62,7 +67,21 @@ CONTEXT_ATTRIBUTES: Final[dict[str, Any]] = {
     "session": _STRING,
     "conversation": _STRING,
 }
-"""Context attributes other than `arguments`."""
+"""Context attributes other than `arguments` and those of flow."""
+
+STATE_ATTRIBUTES: Final[dict[str, Any]] = {
+    "after": _STRINGS,
+    "hosts": _STRINGS,
+    "opened": _BOOL,
+    "secret": _BOOL,
+    "wrote": _STRINGS,
+}
+ORIGIN_ATTRIBUTES: Final[dict[str, Any]] = {"origins": _STRINGS, "role": _STRING, "trusted": _BOOL}
+FLOW_SECTIONS: Final = ("authority", "endorsed", "flow", "measures", "state")
+"""Context attributes of flow (FLO-4)."""
+
+Sections = Mapping[str, AbstractSet[str] | None]
+"""The sections of flow that policies read, each with the names that are read in it; None for all."""
 
 ENTITY_TYPES: Final = ("Agent", "Tool", "Category", "Source", "Action")
 
@@ -118,16 +137,24 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 _PLAIN: Final[dict[Kind, dict[str, Any]]] = {
     Kind.TEXT: _STRING,
     Kind.WHOLE: _LONG,
-    Kind.DECIMAL: {"type": "Extension", "name": "decimal"},
-    Kind.TRUTH: {"type": "Boolean"},
+    Kind.DECIMAL: _DECIMAL,
+    Kind.TRUTH: _BOOL,
 }
 
 NO_ARGUMENTS: Final = Shape(kind=Kind.RECORD)
 
 
-def cedar_schema(arguments: Shape = NO_ARGUMENTS) -> dict[str, Any]:
-    """The Cedar schema for tools whose arguments have this shape."""
-    context = {"arguments": arguments.to_cedar(), **CONTEXT_ATTRIBUTES}
+def cedar_schema(
+    arguments: Shape = NO_ARGUMENTS,
+    attributes: Iterable[str] = CONTEXT_ATTRIBUTES,
+    flow: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The Cedar schema for tools whose arguments have this shape.
+
+    `attributes` are those of the context beside the arguments, `flow` the types of `flow_types`.
+    """
+    own = {name: CONTEXT_ATTRIBUTES[name] for name in attributes}
+    context = {"arguments": arguments.to_cedar(), **own, **(flow or {})}
     return {
         "": {
             "entityTypes": {
@@ -139,6 +166,39 @@ def cedar_schema(arguments: Shape = NO_ARGUMENTS) -> dict[str, Any]:
             "actions": {CALL: _action(context), SEE: _action({})},
         }
     }
+
+
+def flow_types(sections: Sections, parameters: Iterable[str], measures: Iterable[str]) -> dict[str, Any]:
+    """The types of the sections that are read, for a tool with these parameters."""
+    known: dict[str, dict[str, Any]] = {
+        "flow": {name: _record(ORIGIN_ATTRIBUTES) for name in parameters if is_expressible(name)},
+        "measures": dict.fromkeys(measures, _DECIMAL),
+        "state": STATE_ATTRIBUTES,
+    }
+    types: dict[str, Any] = {}
+    for section, read in sections.items():
+        if section in known:
+            inside = known[section]
+            types[section] = _record({name: inside[name] for name in inside if read is None or name in read})
+        else:
+            types[section] = _STRING if section == "authority" else _BOOL
+    return types
+
+
+def read_sections(paths: Iterable[tuple[str, ...]]) -> Sections:
+    """Which sections of flow these paths below the context read; the empty path reads all of them."""
+    sections: dict[str, set[str] | None] = {}
+    for path in paths:
+        for section in FLOW_SECTIONS if not path else path[:1]:
+            if section not in FLOW_SECTIONS:
+                continue
+            if len(path) == 1 or not path or sections.get(section, ()) is None:
+                sections[section] = None
+            else:
+                held = sections.setdefault(section, set())
+                if held is not None:
+                    held.add(path[1])
+    return sections
 
 
 def _record(attributes: dict[str, Any]) -> dict[str, Any]:

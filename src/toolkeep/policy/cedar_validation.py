@@ -6,7 +6,7 @@ Without it a misspelled tool name in a forbid would silently forbid nothing.
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import orjson
 
@@ -19,11 +19,15 @@ from toolkeep.policy.cedar_schema import (
     CALL,
     CONTEXT_ATTRIBUTES,
     ENTITY_TYPES,
+    FLOW_SECTIONS,
     NO_ARGUMENTS,
     SEE,
+    STATE_ATTRIBUTES,
     TOOL_ATTRIBUTES,
     Shape,
     cedar_schema,
+    flow_types,
+    read_sections,
     read_shape,
 )
 from toolkeep.policy.policy_set import Policies, Policy, PolicyProblem, Scope, Uid, tool_ancestors
@@ -35,10 +39,13 @@ CHECKS: Final = 20_000
 
 
 def check_policies(
-    policies: Policies, tools: Iterable[RegisteredTool], agents: Iterable[str]
+    policies: Policies,
+    tools: Iterable[RegisteredTool],
+    agents: Iterable[str],
+    measures: tuple[str, ...] = (),
 ) -> list[PolicyProblem]:
-    """All problems of a policy set, given the registered tools and declared agents."""
-    world = _KnownEntities(list(tools), frozenset(agents))
+    """All problems of a policy set, given the registered tools, declared agents and measures."""
+    world = _KnownEntities(list(tools), frozenset(agents), measures)
     problems: list[PolicyProblem] = []
     sound: list[Policy] = []
     for policy in policies.policies:
@@ -53,8 +60,11 @@ def check_policies(
 class _KnownEntities:
     """The registered tools and declared agents that policies may name."""
 
-    def __init__(self, tools: list[RegisteredTool], agents: frozenset[str]) -> None:
+    def __init__(
+        self, tools: list[RegisteredTool], agents: frozenset[str], measures: tuple[str, ...]
+    ) -> None:
         self.tools = tools
+        self.measures = measures
         ancestors = {uid for tool in tools for uid in tool_ancestors(tool.definition)}
         self.names: dict[str, frozenset[str]] = {
             "Agent": agents,
@@ -65,8 +75,8 @@ class _KnownEntities:
         }
         self._shapes: dict[int, Shape] = {}
         self._within: dict[Scope, list[RegisteredTool]] = {}
-        self.kinds: dict[tuple[frozenset[str] | None, Scope], list[tuple[str, Shape]]] = {}
-        """Distinct argument shapes, by the names that are read and the scope that matches their tools."""
+        self.kinds: dict[tuple[_Names, _Names, Scope], list[_Kind]] = {}
+        """Distinct kinds of tools, by the names that are read and the scope that matches them."""
 
     def within(self, scope: Scope) -> list[RegisteredTool]:
         """The tools that a policy's scope matches."""
@@ -100,14 +110,23 @@ def _unknown_attributes(policy: Policy, world: _KnownEntities) -> Iterator[Polic
     known: dict[str, Collection[str]] = {
         "principal": AGENT_ATTRIBUTES,
         "resource": TOOL_ATTRIBUTES,
-        "context": ("arguments", *CONTEXT_ATTRIBUTES),
+        "context": ("arguments", *CONTEXT_ATTRIBUTES, *FLOW_SECTIONS),
+        "context.state": STATE_ATTRIBUTES,
+        "context.measures": world.measures,
     }
     for path in sorted(policy.reads | policy.looks):
         names = known.get(path[0], ())
         if len(path) > 1 and path[1] not in names:
             message = f"reads {path[0]}.{echo_name(path[1])}, which does not exist"
             yield policy.problem(message, did_you_mean(path[1], names))
+        section = ".".join(path[:2])
+        if section in known and len(path) > 2 and path[2] not in known[section]:
+            message = f"reads {section}.{echo_name(path[2])}, which does not exist"
+            yield policy.problem(message, did_you_mean(path[2], known[section]))
     tools = world.within(policy.resource)
+    for name in sorted(_flow_names(policy) or ()):
+        if tools and not any(name in tool.definition.properties for tool in tools):
+            yield _unknown_argument(policy, name, tools, world)
     for name in sorted(policy.argument_names or ()):
         if tools and not any(name in world.shape(tool).attributes for tool in tools):
             yield _unknown_argument(policy, name, tools, world)
@@ -124,23 +143,44 @@ def _unknown_argument(
     return policy.problem(message, did_you_mean(name, {n for t in tools for n in world.shape(t).attributes}))
 
 
+_Names = frozenset[str] | None
+"""Names of arguments; None for all."""
+
+
+class _Kind(NamedTuple):
+    """What a policy can tell of a tool: the shape of its arguments, the types of what it reads of flow."""
+
+    tool: str
+    """A tool of this kind; empty if it does not matter."""
+    arguments: Shape
+    flow: dict[str, Any]
+
+    @property
+    def key(self) -> bytes:
+        return orjson.dumps([self.arguments.to_cedar(), self.flow], option=orjson.OPT_SORT_KEYS)
+
+
 class _Group(NamedTuple):
     """Policies that are validated against one schema."""
 
-    arguments: Shape
-    tool: str
-    """A tool with this shape; empty if the arguments do not matter."""
+    kind: _Kind
     policies: list[Policy]
 
 
+def _flow_names(policy: Policy) -> _Names:
+    """Names of the arguments whose origin a policy reads; None if it reads all at once."""
+    sections = read_sections(policy.context_reads | policy.context_looks)
+    read = sections.get("flow", frozenset())
+    return None if read is None else frozenset(read)
+
+
 def _validate(policies: list[Policy], world: _KnownEntities) -> Iterator[PolicyProblem]:
-    """Run Cedar's validator on each policy for each argument shape that it applies to."""
+    """Run Cedar's validator on each policy for each kind of tool that it applies to."""
     groups: dict[bytes, _Group] = {}
     for policy in policies:
         # A policy about arguments of tools that are not registered yet is in no group, and is not validated.
-        for tool, shape in _argument_kinds(policy, world):
-            key = orjson.dumps(shape.to_cedar(), option=orjson.OPT_SORT_KEYS)
-            groups.setdefault(key, _Group(shape, tool, [])).policies.append(policy)
+        for kind in _kinds_of(policy, world):
+            groups.setdefault(kind.key, _Group(kind, [])).policies.append(policy)
     if sum(len(group.policies) for group in groups.values()) > CHECKS:
         message = f"checking them for every tool takes more than {CHECKS} steps"
         fix = "name tools or categories in the heads of policies that read arguments"
@@ -152,7 +192,7 @@ def _validate(policies: list[Policy], world: _KnownEntities) -> Iterator[PolicyP
         for policy, error in _validate_group(group, possible):
             if (policy.id, error) not in told:
                 told.add((policy.id, error))
-                whose = f" for tool '{group.tool}'" if group.tool else ""
+                whose = f" for tool '{group.kind.tool}'" if group.kind.tool else ""
                 yield policy.problem(f"is wrong{whose}: {error}", _fix(error))
     wrong = {name for name, _ in told}
     checked = {policy.id: policy for group in groups.values() for policy in group.policies}
@@ -162,26 +202,25 @@ def _validate(policies: list[Policy], world: _KnownEntities) -> Iterator[PolicyP
             yield policy.problem("can never hold, whatever is called", fix)
 
 
-def _argument_kinds(policy: Policy, world: _KnownEntities) -> Iterable[tuple[str, Shape]]:
-    """The distinct argument shapes to validate a policy against, reduced to what it reads."""
-    names = policy.argument_names
-    if names is not None and not names:
-        return [("", NO_ARGUMENTS)]
-    if (names, policy.resource) not in world.kinds:
-        world.kinds[names, policy.resource] = _kinds(names, world.within(policy.resource), world)
-    return world.kinds[names, policy.resource]
-
-
-def _kinds(
-    names: frozenset[str] | None, tools: list[RegisteredTool], world: _KnownEntities
-) -> list[tuple[str, Shape]]:
-    kinds: dict[bytes, tuple[str, Shape]] = {}
-    for tool in tools:
-        shape = world.shape(tool)
-        if names is not None:
-            shape = shape.only(names)
-        kinds.setdefault(orjson.dumps(shape.to_cedar(), option=orjson.OPT_SORT_KEYS), (tool.name, shape))
-    return list(kinds.values())
+def _kinds_of(policy: Policy, world: _KnownEntities) -> Iterable[_Kind]:
+    """The distinct kinds of tools to validate a policy against, reduced to what it reads."""
+    names, origins = policy.argument_names, _flow_names(policy)
+    sections = read_sections(policy.context_reads | policy.context_looks)
+    if names == frozenset() and origins == frozenset():
+        return [_Kind("", NO_ARGUMENTS, flow_types(sections, (), world.measures))]
+    if (names, origins, policy.resource) not in world.kinds:
+        kinds: dict[bytes, _Kind] = {}
+        for tool in world.within(policy.resource):
+            shape = world.shape(tool) if names is None else world.shape(tool).only(names)
+            types = flow_types({"flow": origins}, tool.definition.properties, ())
+            kind = _Kind(tool.name, shape, types)
+            kinds.setdefault(kind.key, kind)
+        world.kinds[names, origins, policy.resource] = list(kinds.values())
+    others = {section: read for section, read in sections.items() if section != "flow"}
+    more = flow_types(others, (), world.measures)
+    return [
+        kind._replace(flow={**kind.flow, **more}) for kind in world.kinds[names, origins, policy.resource]
+    ]
 
 
 _NEVER_TYPED: Final = ' when { 1 < "" };'
@@ -191,7 +230,8 @@ warning."""
 
 
 def _validate_group(group: _Group, possible: set[str]) -> Iterator[tuple[Policy, str]]:
-    schema = cedarpy.Schema.from_json_str(orjson.dumps(cedar_schema(group.arguments)).decode())
+    types = cedar_schema(group.kind.arguments, flow=group.kind.flow)
+    schema = cedarpy.Schema.from_json_str(orjson.dumps(types).decode())
     texts = [text for p in group.policies for text in (p.text, p.text.removesuffix(";") + _NEVER_TYPED)]
     result = cedarpy.validate_policies("\n".join(texts), schema)
     errors: dict[int, list[str]] = {}

@@ -6,10 +6,12 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import orjson
 
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.policy.cedar_bindings import cedarpy
 from toolkeep.text.display import echo_name
 
 Effect = Literal["permit", "forbid"]
@@ -79,7 +81,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     effect: Effect
     asks: bool
-    """Annotated `@ask`: approval is required if it permits."""
+    """Annotated `@ask`: if it permits, approval is required; if it forbids, approval lifts it."""
     is_silent: bool
     """Annotated `@silent`: overrides `@ask` of other permits if it permits."""
     reason: str
@@ -99,6 +101,27 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Access paths whose values it reads."""
     looks: frozenset[Reads]
     """Access paths that it tests with `has`."""
+
+    @property
+    def yields(self) -> bool:
+        """Whether it forbids only calls that no person approves."""
+        return self.effect == "forbid" and self.asks
+
+    @property
+    def evaluated(self) -> str:
+        """The text that Cedar evaluates.
+
+        A forbid that yields is evaluated as a permit: so one evaluation says whether it holds, beside the
+        other policies. The engine never takes it for a permit.
+        """
+        if not self.yields:
+            return self.text
+        trees = {
+            "templates": {},
+            "staticPolicies": {"policy0": {**self.tree, "effect": "permit"}},
+            "templateLinks": [],
+        }
+        return cedarpy.policies_from_json_str(orjson.dumps(trees).decode())
 
     @property
     def context_reads(self) -> frozenset[Reads]:

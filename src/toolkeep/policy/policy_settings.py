@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.definitions.capability import Capability
+from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.sandbox.trusted_paths import TrustedPath
 
 
@@ -80,6 +81,8 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     that replaced one by a link would make the host read or write another file."""
     unconfined: tuple[str, ...] = ()
     """What runs unconfined where this machine cannot confine it, by name or path."""
+    flow: FlowSettings | None = None
+    """How what passes between calls is guarded; None if it is not."""
     is_paranoid: bool = False
     """Whether calls of low danger need approval too."""
     wait_s: float = 0.0

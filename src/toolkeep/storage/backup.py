@@ -30,7 +30,15 @@ from toolkeep.storage.sqlite.database import check_not_empty
 from toolkeep.storage.state_folder import check_private, make_private
 
 FORMAT: Final = 1
-DATABASES: Final = ("state.db", "store.db", "tokens.db", "ledger.db", "approvals.db", "bodies.db")
+DATABASES: Final = (
+    "state.db",
+    "store.db",
+    "tokens.db",
+    "ledger.db",
+    "approvals.db",
+    "sessions.db",
+    "bodies.db",
+)
 _MANIFEST: Final = "manifest.json"
 _SMALL: Final = re.compile(
     r"keys/[A-Za-z0-9._-]{1,64}|audit/(format|checkpoint|checkpoints\.jsonl|resume\.json)"

@@ -11,6 +11,7 @@ from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf, chain, parse_entry
 from toolkeep.audit.receipt import Receipt
 from toolkeep.errors import NotRecorded
 from toolkeep.execution.idempotency import Ledger, MemoryLedger
+from toolkeep.flow.session_store import MemorySessionStates, SessionStates
 
 
 class Log(Protocol):
@@ -61,6 +62,10 @@ class KeepRecord(Protocol):
     def approvals(self) -> Approvals:
         """The approval store."""
 
+    @property
+    def sessions(self) -> SessionStates:
+        """The states of sessions."""
+
     def secret_key(self) -> bytes:
         """The HMAC key for secrets."""
 
@@ -85,6 +90,7 @@ class MemoryRecord:
         self.bodies = MemoryBodies()
         self.ledger = MemoryLedger()
         self.approvals = MemoryApprovals()
+        self.sessions = MemorySessionStates()
         # Per process: HMACs of an in-memory record cannot be linked to those of another run.
         self._key = secrets.token_bytes(32)
 

@@ -19,7 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from toolkeep.errors import ImportRefused, StateUnusable
+from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.packages.runner_commands import read_command
 from toolkeep.storage.atomic_files import write_whole
@@ -43,6 +46,15 @@ def with_program(target: Mapping[str, Any], pinned: PinnedPackages | None, state
     argv = [*_argv(pinned, tree), *(command.arguments if command else ())]
     code = [*target.get("code", ()), str(tree)]
     return {**target, "command": argv, "code": code, "tree": str(tree), "documented": target["command"]}
+
+
+def server_spec(target: Mapping[str, Any]) -> ProcessSpec:
+    """The process of a server by its connection settings. Raises ValueError."""
+    words = {key: target[key] for key in ("environment", "code", "between_calls") if target.get(key)}
+    spec = ProcessSpec.read({"argv": list(target["command"]), **words})
+    # Its packages are pinned and read-only. A program in them is its own code, as much as a library that it
+    # could load into its process.
+    return replace(spec, packages=(target["tree"],)) if "tree" in target else spec
 
 
 def _argv(pinned: PinnedPackages, tree: Path) -> list[str]:

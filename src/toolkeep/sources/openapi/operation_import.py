@@ -12,11 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.config.settings import Run
-from toolkeep.definitions.argument_roles import with_roles
+from toolkeep.definitions.argument_roles import NO_TOOL_FLOW, ToolFlow, with_flow
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.imported import import_definition
 from toolkeep.definitions.tool_names import choose_names, portable_name
-from toolkeep.definitions.vocabulary import Category, Danger, ResultType, Role, SideEffect
+from toolkeep.definitions.vocabulary import Category, Danger, ResultType, SideEffect
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS
@@ -107,7 +107,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Only these, by their name in the document; all if empty."""
     dangers: Mapping[str, Danger] = {}
     """By the name in the document."""
-    roles: Mapping[str, Mapping[str, Role]] = {}
+    flows: Mapping[str, ToolFlow] = {}
     """The roles that the operator declared, by tool name and JSON Pointer of an argument."""
     checks_answers: bool = True
     secrets: frozenset[str] = frozenset()
@@ -242,7 +242,7 @@ def _offer(
     imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
     is_reading = method == "get"
     result_type = _result_type(document, operation)
-    definition = with_roles(imported.definition, wishes.roles.get(made.original, {})).replace(
+    definition = with_flow(imported.definition, wishes.flows.get(made.original, NO_TOOL_FLOW)).replace(
         category=Category.EXTERNAL_API,
         capabilities=(Capability.read(endpoint.needs),),
         side_effects=(SideEffect.NET_READ if is_reading else SideEffect.NET_WRITE,),

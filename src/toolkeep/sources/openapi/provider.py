@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from toolkeep.config.settings import ConfiguredUpstream, Run
-from toolkeep.definitions.argument_roles import read_roles
+from toolkeep.definitions.argument_roles import read_tool_flows
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
 from toolkeep.registry.coerce import Offer
@@ -52,7 +52,7 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         url=str(data["url"]),
         operations=tuple(data.get("operations") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
-        roles=read_roles(data.get("flow") or {}),
+        flows=read_tool_flows(data.get("flow") or {}),
         checks_answers=data.get("check_answers", True) is True,
         secrets=frozenset(upstream.secrets),
     )

@@ -13,6 +13,7 @@ from toolkeep.storage.log.checkpoint_publisher import Publisher
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 from toolkeep.storage.sqlite.body_writer import BodyWriter
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
+from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 
 class FileRecord:
@@ -24,6 +25,7 @@ class FileRecord:
         self.bodies = BodyWriter(folder)
         self.ledger = SqliteLedger(folder)
         self.approvals = SqliteApprovals(folder)
+        self.sessions = SqliteSessionStates(folder)
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
@@ -61,5 +63,6 @@ class FileRecord:
                 closing.callback(self._publisher.close)
             closing.callback(self.ledger.close)
             closing.callback(self.approvals.close)
+            closing.callback(self.sessions.close)
             closing.callback(self.log.close)
             closing.callback(self.bodies.close)

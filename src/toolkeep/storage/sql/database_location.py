@@ -19,7 +19,7 @@ from toolkeep.storage.state_folder import check_private
 SCHEMA: Final = "agent_tools"
 LAYOUT_TABLE: Final = "tool_store_layout"
 """Alembic's version table."""
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 """The newest migration: the schema that this toolkeep reads and writes."""
 CHANNEL: Final = "toolkeep_definitions"
 

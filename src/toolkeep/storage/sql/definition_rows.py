@@ -30,6 +30,7 @@ _JSON: Final = {
     "resource_bounds_json": "resource_bounds",
     "capabilities_json": "capabilities",
     "side_effects_json": "side_effects",
+    "flow_json": "flow",
     "aliases_json": "aliases",
     "source_json": "source",
 }
@@ -40,9 +41,10 @@ COLUMNS: Final = (
     "id", "name", "description", "category", "parameters_json", "output_schema_json", "constraints_json",
     "required_permissions_json", "requires_confirmation", "version", "metadata_json", "is_built_in",
     "license_tier", "created_by", "created_at", "updated_at", "resource_bounds_json", "capabilities_json",
-    "side_effects_json", "aliases_json", "source_json", "result_type", "normalization", "determinism",
-    "danger", "idempotent", "sensitive", "client_executed", "usage_metadata", "enabled", "run_json",
-    "definition_hash", "run_hash", "revision", "created_by_name", "updated_by", "updated_by_name",
+    "side_effects_json", "flow_json", "aliases_json", "source_json", "result_type", "normalization",
+    "determinism", "danger", "idempotent", "sensitive", "client_executed", "usage_metadata", "enabled",
+    "run_json", "definition_hash", "run_hash", "revision", "created_by_name", "updated_by",
+    "updated_by_name",
 )  # fmt: skip
 """Of both tables, in the order in which rows are read."""
 

@@ -1,0 +1,1 @@
+"""What passes between calls: sessions, origins of arguments, labels of results (FLO)."""

@@ -1,0 +1,103 @@
+"""What policies may read of flow about one call (FLO-4), each worked out when a policy reads it."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from toolkeep.calls import FlowRecord
+from toolkeep.flow.flow_plan import Plan
+from toolkeep.flow.session_state import FALLEN, ArgumentOrigin, SessionState, Snapshot
+
+TRUSTED: Final = "trusted"
+UNTRUSTED: Final = "untrusted"
+
+Section = Collection[str] | None
+"""What is read of a part of the context: the names in it, or None for all of it."""
+
+
+class FlowFacts:
+    """The flow of one call of a session."""
+
+    __slots__ = ("_origins", "arguments", "measures", "plan", "session", "state")
+
+    def __init__(
+        self,
+        plan: Plan,
+        session: SessionState | None,
+        arguments: Mapping[str, Any],
+        measures: Mapping[str, str] | None = None,
+    ) -> None:
+        """Without a session the call counts as one of a session that has seen everything."""
+        self.plan = plan
+        self.session = session
+        self.state: Snapshot = session.state if session is not None else FALLEN
+        self.arguments = arguments
+        self.measures = measures or {}
+        self._origins: list[ArgumentOrigin] | None = None
+
+    @property
+    def origins(self) -> list[ArgumentOrigin]:
+        """Where each argument with authority comes from."""
+        if self._origins is None:
+            self._origins = [] if self.session is None else self.session.origins(self.plan, self.arguments)
+        return self._origins
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether everything with authority was named by the user or made by a service."""
+        return self.session is not None and all(origin.is_trusted for origin in self.origins)
+
+    @property
+    def is_endorsed(self) -> bool:
+        """Whether a person agreed in this session to where the call sends something."""
+        return self.session is not None and self.session.is_endorsed(self.plan, self.arguments)
+
+    def section(self, name: str, read: Section) -> Any:
+        """One part of the Cedar context, reduced to what is read."""
+        if name == "authority":
+            return TRUSTED if self.is_trusted else UNTRUSTED
+        if name == "endorsed":
+            return self.is_endorsed
+        if name == "state":
+            return {one: _plain(getattr(self.state, one)) for one in read or STATE_NAMES}
+        if name == "measures":
+            return {
+                one: {"__extn": {"fn": "decimal", "arg": self.measures[one]}} for one in read or self.measures
+            }
+        return {one: self._of_argument(one) for one in read or self.plan.roles if one in self.plan.roles}
+
+    def to_record(self) -> FlowRecord:
+        """The same as the log holds it; the origins only of a call that acts."""
+        origins = (
+            sorted(self.origins, key=lambda one: one.name.encode("utf-16-be", "surrogatepass"))
+            if self.plan.acts
+            else ()
+        )
+        return FlowRecord(
+            opened=self.state.opened,
+            secret=self.state.secret,
+            origins={one.name: tuple(sorted(origin.value for origin in one.origins)) for one in origins},
+            session=self.session.key if self.session is not None else "",
+        )
+
+    def _of_argument(self, name: str) -> dict[str, Any]:
+        role = self.plan.role(name)
+        if name not in self.arguments:
+            return {"origins": [], "trusted": True, "role": role.value}
+        if not role.carries_authority:
+            found = (
+                [] if self.session is None else [self.session.origin(self.plan, name, self.arguments[name])]
+            )
+        else:
+            found = [origin for origin in self.origins if origin.name == name]
+        return {
+            "origins": sorted({one.value for origin in found for one in origin.origins}),
+            "trusted": self.session is not None and all(origin.is_trusted for origin in found),
+            "role": role.value,
+        }
+
+
+STATE_NAMES: Final = ("after", "hosts", "opened", "secret", "wrote")
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else value

@@ -1,0 +1,46 @@
+"""How a keep guards what passes between calls. Imports nothing of it, so that listing tools stays cheap."""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+DAY_S: Final = 86_400.0
+"""A caller that was silent for a day is taken for a new one; the tasks of agents are shorter."""
+
+
+class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The key `flow` of a configuration, or the argument of `open_keep`."""
+
+    policy: Literal["", "standard"] = ""
+    """The shipped policies to use beside those of the operator."""
+    spare: Literal["", "medium"] = ""
+    """The danger that is not asked about where the shipped policies let a call pass."""
+    idle_s: float = DAY_S
+    """After this time without a call, a remote caller begins anew."""
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether the shipped policies are in force."""
+        return self.policy == "standard"
+
+    def spares(self, asked_by: tuple[str, ...]) -> bool:
+        """Whether a medium danger is not asked about, where nothing else asks."""
+        return bool(self.spare) and not asked_by
+
+
+NO_FLOW: Final = FlowSettings()
+
+
+def read_flow(data: Any) -> FlowSettings:
+    """Settings from data; ValueError says what is wrong."""
+    if data is None:
+        return NO_FLOW
+    if not isinstance(data, dict) or not data.keys() <= {"policy", "spare", "idle_s"}:
+        raise ValueError("flow must be an object with policy, spare and idle_s")
+    try:
+        settings = msgspec.convert(data, FlowSettings)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"flow: {error}") from None
+    if settings.spare and not settings.is_standard:
+        raise ValueError("flow.spare needs flow.policy: standard, which decides what is spared")
+    return settings

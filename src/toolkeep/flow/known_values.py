@@ -1,0 +1,160 @@
+"""Values that a session knows of one kind, and whether a value is among them (FLO-2).
+
+Texts are kept folded, in one bounded buffer that is searched as it is: no index is built before a call needs
+one, and a session at rest costs no more than the buffer. A value is found whole: between bounds of words, and
+not as a part of a longer address, path or number. Numbers are compared by value, dates by day. Where the
+buffer is full, later values are not known, which makes a person be asked once more and permits nothing.
+"""
+
+import re
+from typing import Any, Final
+
+_SPACE: Final = re.compile(r"\s+")
+_MARKS: Final = re.compile(r"[^\w\s\x00-\x7f]")
+"""Punctuation beyond ASCII, such as typographic quotes; it bounds a word like a space."""
+_NUMBER: Final = re.compile(r"(?<![\w.,-])[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,24})(?:\.\d{1,12})?(?![\w]|[.,]\d)")
+_ISO: Final = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
+_NAMES: Final = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
+_MONTHS: Final = {name[:length]: number for number, name in enumerate(_NAMES, 1) for length in (3, len(name))}
+_WRITTEN: Final = re.compile(
+    r"\b(?:(?P<first>\d{1,2})(?:st|nd|rd|th)?\.? (?:of )?(?P<then>[a-z]{3,9})"
+    r"|(?P<month>[a-z]{3,9})\.? (?P<day>\d{1,2})(?:st|nd|rd|th)?)\b(?:,? (?P<year>\d{4}))?"
+)
+_JOINS: Final = frozenset(b"./:@-+#?&=%~_\\")
+"""Between two word characters, these make one address, path or name of what stands on both sides."""
+_COMMA: Final = ord(",")
+_SEPARATOR: Final = b"\n"
+
+
+class KnownValues:
+    """What a session knows of one kind: said by the user, made by a service, typed from outside."""
+
+    __slots__ = ("_text", "is_full", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self._text = bytearray(_SEPARATOR)
+        self.limit = limit
+        self.is_full = False
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def add_text(self, text: str) -> None:
+        """Free text: its words, numbers and dates are known from now on."""
+        folded = fold(text)
+        marks = [number_mark(found[0]) for found in _NUMBER.finditer(_ISO.sub(" ", folded))]
+        marks += [_date_mark(*found) for found in written_dates(folded)]
+        self._add(folded.encode("utf-8", "surrogatepass"), *marks)
+
+    def add_value(self, value: Any) -> None:
+        """One value of a result: a string, or a number."""
+        if type(value) is str:
+            folded = fold(value)
+            dates = [_date_mark(*map(int, found)) for found in _ISO.findall(folded)]
+            numbers = [number_mark(folded)] if _NUMBER.fullmatch(folded) else []
+            self._add(folded.encode("utf-8", "surrogatepass"), *dates, *numbers)
+        else:
+            self._add(number_mark(value))
+
+    def _add(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            if len(self._text) + len(piece) + 1 > self.limit:
+                self.is_full = True
+                return
+            self._text += piece + _SEPARATOR
+
+    def has_text(self, value: str) -> bool:
+        """Whether a string is known, whole."""
+        text = fold(value).strip().encode("utf-8", "surrogatepass")
+        if not text:
+            return True
+        at = self._text.find(text)
+        while at >= 0:
+            if _is_whole(self._text, at, at + len(text)):
+                return True
+            at = self._text.find(text, at + 1)
+        return False
+
+    def has_number(self, value: Any) -> bool:
+        """Whether a number is known, by its value."""
+        return _SEPARATOR + number_mark(value) + _SEPARATOR in self._text
+
+    def has_dates(self, text: str) -> bool:
+        """Whether every day that a text names is known; False if it names none."""
+        named = list(written_dates(fold(text)))
+        return bool(named) and all(self._has_day(*day) for day in named)
+
+    def _has_day(self, year: int, month: int, day: int) -> bool:
+        marks = {_date_mark(year, month, day), _date_mark(0, month, day)}
+        return any(_SEPARATOR + mark + _SEPARATOR in self._text for mark in marks)
+
+
+def fold(text: str) -> str:
+    """A text as it is compared: case folded, every run of white space one space."""
+    folded = text.casefold()
+    if not folded.isascii():
+        folded = _MARKS.sub(" ", folded)
+    elif "  " not in folded and folded.isprintable():
+        return folded
+    return _SPACE.sub(" ", folded)
+
+
+def written_dates(folded: str) -> "list[tuple[int, int, int]]":
+    """The days that a folded text names as (year, month, day); the year is 0 where it names none."""
+    found = [(int(year), int(month), int(day)) for year, month, day in _ISO.findall(folded)]
+    for one in _WRITTEN.finditer(folded):
+        month = _MONTHS.get(one["then"] or one["month"])
+        if month is not None:
+            found.append((int(one["year"] or 0), month, int(one["first"] or one["day"])))
+    return found
+
+
+def number_mark(value: Any) -> bytes:
+    """A number in the one form that equal numbers share."""
+    if type(value) is str:
+        value = value.replace(",", "")
+        value = float(value) if "." in value else int(value)
+    whole = int(value) if value == value // 1 and abs(value) < 2**63 else value
+    return b"\x01%s\x01" % str(whole).encode()
+
+
+def _date_mark(year: int, month: int, day: int) -> bytes:
+    return b"\x02%d-%d-%d\x02" % (year, month, day)
+
+
+def _is_whole(text: bytearray, start: int, end: int) -> bool:
+    """Whether what was found is no part of a longer word, address, path or number."""
+    return not (
+        ((_is_word(text[start]) or text[start] in _JOINS) and _goes_on(text, start - 1, -1))
+        or ((_is_word(text[end - 1]) or text[end - 1] in _JOINS) and _goes_on(text, end, 1))
+    )
+
+
+def _goes_on(text: bytearray, at: int, step: int) -> bool:
+    """Whether a word character is next, or one behind a character that joins."""
+    if not 0 <= at + step < len(text):
+        return False
+    if text[at] == _COMMA:  # of a number, not of a list
+        return _is_digit(text[at - step]) and _is_digit(text[at + step])
+    return _is_word(text[at]) or (text[at] in _JOINS and _is_word(text[at + step]))
+
+
+def _is_digit(byte: int) -> bool:
+    return 48 <= byte <= 57
+
+
+def _is_word(byte: int) -> bool:
+    return byte > 127 or 48 <= byte <= 57 or 97 <= byte <= 122 or 65 <= byte <= 90

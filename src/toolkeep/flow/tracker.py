@@ -1,0 +1,154 @@
+"""The sessions of one keep: whose state a call reads, and what its result does to that state (FLO-1).
+
+In the host's own program a session is what the program says it is. The state of a remote caller belongs to
+the caller: a session id that it sends only names a conversation, so no new id, connection or token washes it.
+Every fall is stored before the result goes out. Whatever fails in here makes the session count as having seen
+everything.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from toolkeep.calls import CheckedCall, RegisteredTool, ToolCall
+from toolkeep.flow.facts import FlowFacts
+from toolkeep.flow.flow_plan import Plan, make_plan
+from toolkeep.flow.flow_settings import FlowSettings
+from toolkeep.flow.session_state import CLEAN, FALLEN, Earlier, SessionState, Snapshot
+from toolkeep.flow.session_store import SessionStates
+
+SESSIONS: Final = 20_000
+"""Sessions in memory, with the values that they know; of others only the state is known."""
+_PLANS: Final = 10_000
+_REMOTE: Final = "remote"
+_OWN: Final = "own"
+
+
+class Flow:
+    """Sessions by key, and plans by definition."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        states: SessionStates,
+        *,
+        is_late: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`is_late`: calls were made before, so a session that nobody began here has seen everything."""
+        self._unknown = FALLEN if is_late else CLEAN
+        self.settings = settings
+        self._states = states
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[str, tuple[SessionState, float]] = OrderedDict()
+        self._generation = states.generation
+        self._plans: dict[str, Plan] = {}
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    def session_of(
+        self, agent: str, name: str, *, caller: str = "", unknown: Snapshot | None = None
+    ) -> SessionState:
+        """The session of a call; `caller` is what a remote caller's state belongs to.
+
+        `unknown` is the state of one that there is none of yet.
+        """
+        key = f"{agent}\n{_REMOTE if caller else _OWN}\n{caller or name}"
+        now = self._clock()
+        with self._lock:
+            self._follow()
+            held, seen = self._sessions.get(key, (None, 0.0))
+            since = now - self.settings.idle_s if caller else 0.0
+            if held is None or (caller and seen < since):
+                state = self._states.get(key, since) or unknown or self._unknown
+                held = SessionState(agent, name, key=key, state=state, put=self._store)
+            self._sessions[key] = (held, now)
+            self._sessions.move_to_end(key)
+            while len(self._sessions) > SESSIONS:
+                self._sessions.popitem(last=False)
+            return held
+
+    def begin(self, agent: str, name: str, *, parent: SessionState | None = None) -> SessionState:
+        """A session that the host's own program begins or goes on with; a parent's state is inherited."""
+        session = self.session_of(agent, name, unknown=CLEAN)
+        if parent is not None:
+            session.inherit(parent.state)
+            self._store(session)
+        return session
+
+    def begin_anew(self, agent: str, name: str, *, caller: str = "") -> None:
+        """Forget a state: only a person, or a host that is trusted with sessions, may ask for it."""
+        key = f"{agent}\n{_REMOTE if caller else _OWN}\n{caller or name}"
+        with self._lock:
+            self._sessions.pop(key, None)
+            self._states.drop(key)
+
+    def _follow(self) -> None:
+        """Take over what other processes put: a state that fell there has fallen here."""
+        generation = self._states.generation
+        if generation == self._generation:
+            return
+        self._generation = generation
+        for key, (session, _) in self._sessions.items():
+            state = self._states.get(key)
+            if state is not None:
+                session.inherit(state)
+
+    def _store(self, session: SessionState) -> None:
+        self._states.put(session.key, session.state, self._clock())
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def plan(self, tool: RegisteredTool) -> Plan:
+        """What flow knows of a tool."""
+        key = tool.definition_hash or tool.definition.hash
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = make_plan(tool)
+            with self._lock:
+                if len(self._plans) >= _PLANS:
+                    self._plans.clear()
+                self._plans[key] = plan
+        return plan
+
+    def facts(self, request: ToolCall, checked: CheckedCall) -> FlowFacts:
+        """What policies may read about a call."""
+        return FlowFacts(self.plan(checked.registered), request.flow, checked.arguments)
+
+    def observe(
+        self, session: SessionState, tool: RegisteredTool, value: Any, body: bytes, earlier: Earlier
+    ) -> None:
+        """Take in the result of a call that ran, before it goes out."""
+        opens, is_secret = session.observe(self.plan(tool), value, body)
+        session.remember(earlier)
+        self.fall(session, tool, opened=opens, secret=is_secret)
+
+    def fall(
+        self,
+        session: SessionState,
+        tool: RegisteredTool,
+        *,
+        opened: bool = False,
+        secret: bool = False,
+        hosts: Iterable[str] = (),
+    ) -> None:
+        """Note that a tool ran, and what the model was shown of it."""
+        wrote = tool.name if tool.may_write else ""
+        session.fall(opened=opened, secret=secret, after=tool.name, wrote=wrote, hosts=hosts)
+
+    def open(self, session: SessionState) -> None:
+        """Note that text which a tool or server chose was shown: progress, a question, a piece of output."""
+        session.fall(opened=True)
+
+    def endorse(self, facts: FlowFacts) -> None:
+        """A person approved a call that flow asked about."""
+        if facts.session is not None:
+            facts.session.endorse(facts.plan, facts.arguments)
+
+    def lose(self, session: SessionState) -> None:
+        """Something failed: the session counts as having seen everything."""
+        session.inherit(FALLEN)
+        self._store(session)
