@@ -61,6 +61,9 @@ DOCUMENT_DEPTH: Final = 100
 INTEGER_DIGITS: Final = 4300
 """Maximum number of digits of an integer: Python converts no longer one to text."""
 
+CACHE_FILE_BYTES: Final = 16 * MIB
+"""Maximum size of a file of the state folder that only saves time."""
+
 CONFIG_FILE_BYTES: Final = 4 * MIB
 """Maximum size of a configuration file; thousands of tools fit, and a hostile one is refused within
 seconds."""

@@ -181,6 +181,12 @@ def test_data_that_the_command_names_is_written_and_a_denied_file_is_named_to_th
     assert (found.denied, found.subject) == (Denied.FILE, str(denied))
 
 
+def test_a_description_with_a_set_is_the_same_at_each_start_of_python(tmp_path: Path) -> None:
+    add(tmp_path, "up", "--", interpreter(), SCRIPT, "sets")
+    (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert result.ok, result.text
+
+
 @pytest.mark.spec("AUD-5")
 def test_a_server_that_says_its_secrets_says_them_to_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

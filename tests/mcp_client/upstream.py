@@ -12,7 +12,7 @@ from typing import Any
 MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
 ECHO: dict[str, Any] = {
     "name": "echo",
-    "description": "Give back a text.",
+    "description": f"Give back a text of {set('abcdefgh')}." if MODE == "sets" else "Give back a text.",
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
 }
 HEARD: list[str] = []

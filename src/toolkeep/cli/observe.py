@@ -65,9 +65,11 @@ def ask_for_grant(
         _show(observation, proposal, tools)
         granted = [proposal.lines[number].capability for number in _ticked(len(proposal.lines))]
         entry.update({"capabilities": [*(entry.get("capabilities") or ()), *granted]} if granted else {})
-        is_read = any(one.startswith("fs.read:") for one in granted)
         # A call that failed on an empty file goes further with its content.
-        if not (is_read and any(observation.calls) and is_agreed(_AGAIN)):
+        if not any(observation.calls) or not any(one.startswith("fs.read:") for one in granted):
+            return
+        forget_typed()
+        if not is_agreed(_AGAIN):
             return
     reading, command = _reading(observation, name), _command()
     if as_json:
@@ -151,6 +153,8 @@ def _ticked(count: int) -> list[int]:
 def _show_command(proposal: Proposal, reading: Iterable[str], command: Sequence[str]) -> None:
     say("Nothing was granted or added. To add it, keep the options that you want:")
     say(f"  {shlex.join(_with_options(command, proposal))}")
+    if any(line.capability.startswith("net.") for line in proposal.lines):
+        say("  What a host answers may lead to more: with its --capability, observe again.")
     if dangers := " ".join(f"--danger {shlex.quote(f'{tool}=low')}" for tool in reading):
         say(f"  Its reading tools ask no more with: {dangers}")
 

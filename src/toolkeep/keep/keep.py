@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from toolkeep.policy.decision_explain import Holder
     from toolkeep.providers.export import Exported
     from toolkeep.providers.keep_provider import Answers, Events, KeepProvider
+    from toolkeep.registry.admit import AdmittedBefore
     from toolkeep.registry.custom_definitions import OfferOf
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sandbox.launch import EarlyStart
@@ -152,6 +153,7 @@ class Keep(ToolCatalog):
         allows_definitions: bool = True,
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
+        admitted: "AdmittedBefore | None" = None,
     ) -> None:
         note_keep()
         bus = Bus()
@@ -171,6 +173,7 @@ class Keep(ToolCatalog):
             offer_of=offer_of,
             allows_definitions=allows_definitions,
             permissions=policy.permissions,
+            admitted=admitted,
         )
         self._refusals = RefusalHistory(bus=bus)
         self._validate: Validate = self._validate_first
@@ -597,20 +600,31 @@ class Keep(ToolCatalog):
         )
 
     def session(
-        self, name: str, *, agent: str = LOCAL_AGENT, said: str = "", parent: "Session | None" = None
+        self,
+        name: str,
+        *,
+        agent: str = LOCAL_AGENT,
+        said: str = "",
+        parent: "Session | None" = None,
+        caller: str = "",
+        anew: bool = False,
     ) -> "Session":
         """A session of an agent, for its calls: begun, or gone on with if there is one of that name (FLO-1).
 
         `said` are the user's own words; never put in what a tool, a file or another model said. `parent` is
-        the session that a sub-agent works for; what that has seen, this one has. RuntimeError if nothing
-        watches what passes between calls: set `flow` in `open_keep` or in the configuration.
+        the session that a sub-agent works for; what that has seen, this one has. `caller` is as in `call`.
+        `anew` begins a clean one, whatever was before. RuntimeError if nothing watches what passes between
+        calls: set `flow` in `open_keep` or in the configuration.
         """
         flow = self._pipeline.flow
         if flow is None:
             raise RuntimeError("nothing watches sessions; open the keep with flow={'policy': 'standard'}")
         from toolkeep.flow.host_session import Session, state_of
 
-        state = flow.begin(agent, name, parent=None if parent is None else state_of(parent))
+        if anew:
+            flow.forget(agent, name, caller=caller)
+        above = None if parent is None else state_of(parent)
+        state = flow.begin(agent, name, parent=above, caller=caller)
         if said:
             state.said(said)
         return Session(state)

@@ -124,7 +124,7 @@ def _offer(kind: CallKind, of: ListName, entry: Entry, name: str, wishes: Import
             kind="mcp",
             target={**wishes.target, "upstream": wishes.name, "list": of, "tool": original, "pin": pin},
         ),
-        suspicion=imported.held_back,
+        removed=imported.removed,
         warnings=imported.warnings,
     )
 

@@ -36,7 +36,7 @@ from toolkeep.execution.persistent.egress_port import EgressPort
 from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.execution.program_lookup import absolute
 from toolkeep.mcp_client.packages.package_trees import server_spec
-from toolkeep.mcp_client.session import McpSession, connect
+from toolkeep.mcp_client.session import BEGIN_SECONDS, McpSession, connect
 from toolkeep.mcp_client.stdio_transport import LINE_BYTES, StdioTransport, exit_failure
 from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.mcp_client.upstream_provider import capabilities_of
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from toolkeep.network.egress_proxy import Contact
 
 _ROUNDS: Final = 5
-_ROUND_SECONDS: Final = 20.0
 _SECONDS: Final = 60.0
 """No round begins after this."""
 _AFTER_SECONDS: Final = 0.5
@@ -131,7 +130,7 @@ async def observe_server(
         program=program,
         place=place,
         protocol=str(entry.get("protocol") or ""),
-        begin_s=float(entry.get("start_timeout_s") or _ROUND_SECONDS),
+        begin_s=float(entry.get("start_timeout_s") or BEGIN_SECONDS),
         calls=calls,
     )
     return await _observe(project, place, findings, begin, _addresses(spec, calls))
@@ -274,7 +273,7 @@ def _recipe(
     )
     # With ports it gets a name server too, which notes the hosts that it looks up without the proxy.
     ports = made.worker.ports or tuple(sorted(WEB_PORTS)) if findings.has_hosts else ()
-    worker = replace(made.worker, observer=observer(), ports=ports)
+    worker = replace(made.worker, observer=observer((*project.system, *project.code)), ports=ports)
     return Recipe(zygote=zygote, worker=worker, grant=grant)
 
 

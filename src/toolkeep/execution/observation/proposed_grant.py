@@ -203,6 +203,7 @@ def _program_name(project: ObservedProject, path: str) -> str:
 
 def _hosts(observation: Observation, files: _Files) -> Iterator[ProposedLine]:
     found: dict[str, ProposedLine] = {}
+    held = {str(one) for one in observation.project.held}
     # Sorted by method, GET after CONNECT: a host that is only read from needs less.
     for method, name, port in sorted({*observation.contacts, *_direct(observation)}, reverse=True):
         try:
@@ -217,6 +218,9 @@ def _hosts(observation: Observation, files: _Files) -> Iterator[ProposedLine]:
             continue
         kind = "net.read" if method in READING else "net.write"
         scope = host.name if is_public and host.port in WEB_PORTS else str(host)
+        if held & {f"{kind}:{scope}", f"net.write:{scope}"}:
+            files.notes.append(f"{visible(scope)} is granted, and was denied: its address or its use is not")
+            continue
         if scope not in found or kind == "net.write":
             found[scope] = ProposedLine(f"connects to {host}", f"{kind}:{scope}")
     yield from (found[scope] for scope in sorted(found))
