@@ -261,7 +261,8 @@ def grant_agent(project: Path, capabilities: Sequence[str]) -> None:
 def found_name(tool: str, names: Sequence[str], upstream: str) -> str:
     """The name under which a tool was imported."""
     plain = "".join(char if char.isalnum() or char in "_-" else "_" for char in tool)
-    wanted = (tool, plain, f"{upstream}_{plain}")
+    # A built-in tool may have the plain name.
+    wanted = (f"{upstream}_{plain}", plain, tool)
     return next((name for name in wanted if name in names), tool)
 
 
