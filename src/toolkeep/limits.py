@@ -473,6 +473,12 @@ a second."""
 MCP_INTRODUCTION_BYTES: Final = 64 * KIB
 """Maximum size of a client's `initialize` parameters, which are kept as long as the session."""
 
+MCP_COMPLETIONS: Final = 100
+"""Maximum number of values of one completion (2025-11-25, Completion)."""
+
+MCP_UPSTREAM_WATCHED: Final = 32
+"""Maximum number of upstream resources that one agent subscribes to: each is a call that lasts."""
+
 MCP_URI_CHARS: Final = 2_048
 """Maximum length of a subscribed resource URI."""
 

@@ -18,12 +18,12 @@ ADD = ["add", "mcp", "notes", "--observe"]
 SERVER = ["--", sys.executable, "./server.py"]
 
 
-def observe(project: Path, *words: str) -> Result:
-    return CliRunner().invoke(cli, [*ADD, "--project", str(project), *words, *SERVER])
+def observe(project: Path, *words: str, arguments: tuple[str, ...] = ()) -> Result:
+    return CliRunner().invoke(cli, [*ADD, "--project", str(project), *words, *SERVER, *arguments])
 
 
-def observed(project: Path, *words: str) -> dict[str, Any]:
-    done = observe(project, "--json", *words)
+def observed(project: Path, *words: str, arguments: tuple[str, ...] = ()) -> dict[str, Any]:
+    done = observe(project, "--json", *words, arguments=arguments)
     assert done.exit_code == 0, done.output
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -52,6 +52,10 @@ def test_what_a_server_asks_for_is_proposed_in_rounds_and_nothing_is_granted(tmp
             urllib.request.urlopen("https://api.example.com/", timeout=5)
         except OSError:
             pass
+        try:
+            socket.create_connection(("direct.example.com", 443))  # around the proxy
+        except OSError:
+            pass
         """,
     )
     found = observed(project)
@@ -61,12 +65,15 @@ def test_what_a_server_asks_for_is_proposed_in_rounds_and_nothing_is_granted(tmp
         {"words": "writes ./data (2 files)", "capability": "fs.write:./data"},
         {"words": "runs true", "capability": "process.spawn:true"},
         {"words": "connects to api.example.com:443", "capability": "net.write:api.example.com"},
+        {"words": "connects to direct.example.com:443", "capability": "net.write:direct.example.com"},
     ]
     assert found["reading_tools"] == ["read_notes"]
-    granted = ["--capability", "fs.write:./data", "--capability", "process.spawn:true"]
+    hosts = ("net.write:api.example.com", "net.write:direct.example.com")
+    lines = ("fs.write:./data", "process.spawn:true", *hosts)
+    granted = [word for line in lines for word in ("--capability", line)]
     assert found["command"] == [
         *("toolkeep", "add", "mcp", "notes", "--project", str(project)),
-        *(*granted, "--capability", "net.write:api.example.com", *SERVER),
+        *(*granted, *SERVER),
     ]
     assert {path.name for path in project.iterdir()} == {"data", "server.py"}
     assert (project / "data" / "one.txt").read_text() == "a real text"
@@ -128,11 +135,16 @@ def test_an_observed_server_gets_no_secret_no_content_and_no_network(
 ) -> None:
     project = with_data(tmp_path / "project")
     (tmp_path / "outside").write_text("outside")
+    (project / "file").symlink_to(tmp_path / "outside")
+    (project / "folder").symlink_to(tmp_path)
+    (project / "shop.db").write_bytes(b"SQLite format 3\0")
     monkeypatch.setenv("NOTES_TOKEN", "the-real-token-of-ada")
     write_server(
         project,
         f"""
         seen = {{"token": os.environ["NOTES_TOKEN"], "text": open(f"{{base}}/data/one.txt").read()}}
+        seen["names"] = sorted(os.listdir(base))
+        seen["rows"] = os.path.getsize(f"{{base}}/shop.db")
         for path in ({str(tmp_path / "outside")!r}, "/etc/shadow", f"{{base}}/.agent/config.yml"):
             try:
                 seen[path] = open(path).read()
@@ -157,9 +169,12 @@ def test_an_observed_server_gets_no_secret_no_content_and_no_network(
     )
     (project / ".agent").mkdir()
     (project / ".agent" / "config.yml").write_text("{}\n")
-    found = observed(project, "--env", "NOTES_TOKEN", "--capability", f"fs.write:{tmp_path}/outside")
+    words = ("--env", "NOTES_TOKEN", "--capability", f"fs.write:{tmp_path}/outside")
+    found = observed(project, *words, arguments=("--db", "./shop.db"))
     seen = json.loads(found["last_words"].splitlines()[-1])
     assert (seen.pop("token"), seen.pop("text")) == ("toolkeep-dummy-secret", "")
+    # Links would lead out; the configuration has no name there.
+    assert (seen.pop("names"), seen.pop("rows")) == (["data", "server.py", "shop.db"], 0)
     assert (seen.pop("unix"), seen.pop("full")) == (errno.EAFNOSUPPORT, errno.ENOSPC)
     assert seen.pop(str(tmp_path / "outside")) == errno.ENOENT
     assert set(seen.values()) <= {errno.ENOENT, errno.EACCES, errno.ECONNREFUSED}

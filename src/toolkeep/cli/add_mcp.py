@@ -57,6 +57,18 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     metavar="PATTERN",
     help="Resources to pass on, by URI, such as 'docs://*'; repeatable.",
 )
+@click.option(
+    "--completions",
+    multiple=True,
+    metavar="PATTERN",
+    help="Complete arguments, such as 'prompt:*' and 'resource:docs://*'; repeatable.",
+)
+@click.option(
+    "--subscriptions",
+    multiple=True,
+    metavar="PATTERN",
+    help="Resources to subscribe to, by URI; repeatable.",
+)
 @click.option("--code", multiple=True, help="A folder or file of its program; repeatable.")
 @click.option(
     "--env", "variables", multiple=True, help="A variable as NAME=TEXT, or NAME to copy yours; repeatable."
@@ -102,6 +114,8 @@ def command(
     capabilities: tuple[str, ...],
     prompts: tuple[str, ...],
     resources: tuple[str, ...],
+    completions: tuple[str, ...],
+    subscriptions: tuple[str, ...],
     code: tuple[str, ...],
     variables: tuple[str, ...],
     headers: tuple[str, ...],
@@ -153,8 +167,13 @@ def command(
         file = source or _client_file(server)
         entry, given = _described(root, name, file or server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
-        lists = {"prompts": list(prompts), "resources": list(resources)}
-        entry |= {key: patterns for key, patterns in lists.items() if patterns}
+        lists = {
+            "prompts": prompts,
+            "resources": resources,
+            "completions": completions,
+            "subscriptions": subscriptions,
+        }
+        entry |= {key: list(patterns) for key, patterns in lists.items() if patterns}
         entry |= {"start_timeout_s": start_timeout} if start_timeout else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if file is not None:

@@ -65,9 +65,11 @@ def ask_for_grant(
         _show(observation, proposal, tools)
         granted = [proposal.lines[number].capability for number in _ticked(len(proposal.lines))]
         entry.update({"capabilities": [*(entry.get("capabilities") or ()), *granted]} if granted else {})
-        is_read = any(one.startswith("fs.read:") for one in granted)
         # A call that failed on an empty file goes further with its content.
-        if not (is_read and any(observation.calls) and is_agreed(_AGAIN)):
+        if not any(observation.calls) or not any(one.startswith("fs.read:") for one in granted):
+            return
+        forget_typed()
+        if not is_agreed(_AGAIN):
             return
     reading, command = _reading(observation, name), _command()
     if as_json:

@@ -156,7 +156,7 @@ class ConsentItems:
                 held = self._written("upstreams", upstream, "capabilities", index)
                 what = f"upstream '{visible(upstream)}' may reach {held}"
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/capabilities/{index}")
-            for key in ("prompts", "resources"):
+            for key in ("prompts", "resources", "completions", "subscriptions"):
                 for index in range(len(said.get(key) or ())):
                     which = self._written("upstreams", upstream, key, index)
                     what = f"upstream '{visible(upstream)}' passes on {key} {which}"

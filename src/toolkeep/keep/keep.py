@@ -573,8 +573,8 @@ class Keep(ToolCatalog):
         `session` is an id of yours or what `Keep.session` gave. `caller` is for a server that passes on calls
         of others: to whom the state of flow then belongs, whatever session the caller names.
 
-        With `kind` set to `prompt` or `resource`, the name is that of a prompt or resource of an upstream MCP
-        server, such as `prompt:review`; no other call reaches it.
+        With another `kind` than `tool`, the name is that of what an upstream MCP server passes on beside its
+        tools, such as `prompt:review`; no other call reaches it.
         """
         options = CallOptions(
             timeout_s=timeout_s,
@@ -734,7 +734,8 @@ class Keep(ToolCatalog):
     ) -> "list[RegisteredTool]":
         """Every tool, or those that match, by category, then by name; with an agent, those it may see.
 
-        `kind` is `prompt` or `resource` for what upstream MCP servers pass on; None for all.
+        `kind` is `prompt`, `resource`, `completion` or `subscription` for what upstream MCP servers pass on;
+        None for all.
         """
         found = super().tools(enabled=enabled, category=category, capability=capability, kind=kind)
         sees = None if agent is None else self._sees(agent)

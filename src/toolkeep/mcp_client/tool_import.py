@@ -42,6 +42,10 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns of the prompts to pass on, by the server's names; empty for none."""
     resources: tuple[str, ...] = ()
     """Patterns of the resources to pass on, by URI or template; empty for none."""
+    completions: tuple[str, ...] = ()
+    """Patterns of `prompt:NAME` and `resource:TEMPLATE` whose arguments are completed; empty for none."""
+    subscriptions: tuple[str, ...] = ()
+    """Patterns of the passed on resources that can be subscribed to, by URI or template; empty for none."""
     dangers: Mapping[str, Danger] = {}
     flows: Mapping[str, ToolFlow] = {}
     """Argument roles, by tool name and argument pointer. Set by a person only: a server could call its

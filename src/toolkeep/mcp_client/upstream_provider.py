@@ -95,6 +95,8 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         tools=tuple(data.get("tools") or ()),
         prompts=tuple(data.get("prompts") or ()),
         resources=tuple(data.get("resources") or ()),
+        completions=tuple(data.get("completions") or ()),
+        subscriptions=tuple(data.get("subscriptions") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
         flows=read_tool_flows(data.get("flow") or {}),
         target=target_of(data, upstream.folder),

@@ -111,7 +111,7 @@ class StdioServer:
 
     def close(self) -> None:
         """The client has disconnected."""
-        self._server.hub.connections.discard(self.connection)
+        self._server.hub.leave(self.connection)
         self.connection.close()
 
     @property

@@ -118,7 +118,7 @@ class ToolCallHandler:
     async def call_item(
         self, wanted: Wanted, finish: Finish, message: Message, connection: Connection, emit: Emit
     ) -> dict[str, Any]:
-        """Handle one `prompts/get` or `resources/read` of an upstream server: a call of its own kind."""
+        """Handle one use of what an upstream server passes on beside its tools: a call of its own kind."""
         tool, progress = wanted.tool, Progress(message, emit)
         work = self._keep.call(
             tool.name,
