@@ -52,7 +52,7 @@ class DirectAsks:
         """Handshake versions have no tasks."""
         return False
 
-    def person_is_asked(self) -> None:
+    def person_is_asked(self, notice: Callable[[], str]) -> None:
         """Do nothing: the client waits."""
 
 
