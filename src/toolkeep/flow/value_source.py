@@ -56,5 +56,11 @@ def _in_result(earlier: Earlier, wanted: str, body_of: BodyOf) -> Source | None:
             # Not folded, which changes lengths: the excerpt is cut by the place that was found.
             start = text.lower().find(wanted)
             if start >= 0:
-                return Source(earlier.tool, at, text[max(0, start - _AROUND) : start + len(wanted) + _AROUND])
+                return Source(earlier.tool, at, _excerpt(text, start, start + len(wanted)))
     return None
+
+
+def _excerpt(text: str, start: int, end: int) -> str:
+    """What stands around a value, with marks where it is cut."""
+    first, last = max(0, start - _AROUND), end + _AROUND
+    return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")
