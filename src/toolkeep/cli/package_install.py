@@ -40,7 +40,8 @@ def package_options(command: Callable[P, R]) -> Callable[P, R]:
         "--allow-scripts",
         multiple=True,
         metavar="PACKAGE",
-        help="Run the install scripts of this npm package, confined; repeatable.",
+        help="Run the install scripts of this npm package, or build this Python package from source, confined; "
+        "repeatable.",
     )
     return new(scripts(command))
 
@@ -51,7 +52,7 @@ class InstallOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_new: bool = False
     """Versions that are younger than `MIN_RELEASE_AGE_DAYS`."""
     allow_scripts: tuple[str, ...] = ()
-    """Packages whose install scripts may run, confined."""
+    """Packages whose install scripts may run, or that may be built from source, confined."""
     as_json: bool = False
 
 
@@ -100,7 +101,7 @@ def resolved_packages(
 
 
 def _resolve(trees: PackageTrees, command: PackageCommand, options: InstallOptions) -> PinnedPackages:
-    manager = _manager(command.ecosystem)
+    manager = _manager(command.ecosystem, options.allow_scripts)
     before = None if options.allow_new else datetime.now(UTC) - timedelta(days=MIN_RELEASE_AGE_DAYS)
     with trees.staging() as folder:
         install = ConfinedInstall(folder, manager.registry)
@@ -120,7 +121,7 @@ def install_pinned(root: Path, pinned: PinnedPackages | None) -> PinnedPackages 
     try:
         check_tree(trees.path(pinned.digest), with_hashes=True)
     except ValueError:
-        manager = _manager(pinned.ecosystem)
+        manager = _manager(pinned.ecosystem, pinned.scripts)
         with trees.staging() as folder:
             _install(manager, ConfinedInstall(folder, manager.registry), trees, pinned)
     return pinned
@@ -164,14 +165,14 @@ def _install(
         trees.keep(pinned.digest, tree)
 
 
-def _manager(ecosystem: str) -> "Npm | Pip":
+def _manager(ecosystem: str, scripts: Sequence[str]) -> "Npm | Pip":
     if ecosystem == "npm":
         from toolkeep.mcp_client.packages.npm import Npm
 
         return Npm()
     from toolkeep.mcp_client.packages.pypi import Pip
 
-    return Pip()
+    return Pip(scripts)
 
 
 def _ask_about_age(found: Resolution, options: InstallOptions) -> None:
@@ -194,9 +195,13 @@ def _ask_about_age(found: Resolution, options: InstallOptions) -> None:
 
 def _with_scripts(pinned: PinnedPackages, allowed: Sequence[str]) -> PinnedPackages:
     """The packages with the install scripts that are allowed; says which others stay out."""
+    if pinned.ecosystem == "pypi":
+        from toolkeep.mcp_client.packages.pypi import canonical_name
+
+        allowed = [canonical_name(name) for name in allowed]
     named = {package.name.partition(":")[2] for package in pinned.locked()}
-    if strange := [name for name in allowed if name not in named or pinned.ecosystem != "npm"]:
-        raise ImportRefused("--allow-scripts", f"'{strange[0]}' is no npm package of this server")
+    if strange := [name for name in allowed if name not in named]:
+        raise ImportRefused("--allow-scripts", f"'{strange[0]}' is no package of this server")
     skipped = sorted(
         place.rpartition("node_modules/")[2]
         for place, entry in pinned.tree.items()

@@ -79,12 +79,13 @@ def tarball(manifest: Mapping[str, Any], files: Mapping[str, str], links: Mappin
     return raw.getvalue()
 
 
-def wheel(name: str, version: str, files: Mapping[str, str], program: str = "") -> bytes:
+def wheel(name: str, version: str, files: Mapping[str, str], program: str = "", needs: str = "") -> bytes:
     """A wheel with an entry point, made by hand."""
     info = f"{name}-{version}.dist-info"
     files = {
         **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + (f"Requires-Dist: {needs}\n" if needs else ""),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": f"[console_scripts]\n{program}\n" if program else "",
     }
@@ -125,18 +126,18 @@ class Registry:
         known["versions"][version], known["time"][version] = entry, when
         known["dist-tags"] = {"latest": version}
 
-    def upload_source(self, name: str, version: str) -> None:
+    def upload_source(self, name: str, version: str, files: Mapping[str, str] = {}) -> None:
         """Upload a source archive, which only code of its own could build."""
         file = f"{name}-{version}.tar.gz"
-        self.archives[f"/files/{file}"] = tarball({}, {"setup.py": "raise SystemExit('it ran')"})
+        self.archives[f"/files/{file}"] = tarball({}, files or {"setup.py": "raise SystemExit('it ran')"})
         self._wheels.setdefault(name, []).append((file, OLD))
 
     def upload(
-        self, name: str, version: str, files: Mapping[str, str], *, program: str = "", when: str = OLD
-    ) -> None:
+        self, name: str, version: str, files: Mapping[str, str], *, program: str = "", when: str = OLD, needs: str = ""
+    ) -> None:  # fmt: skip
         """Upload a wheel."""
         file = f"{name}-{version}-py3-none-any.whl"
-        self.archives[f"/files/{file}"] = wheel(name, version, files, program)
+        self.archives[f"/files/{file}"] = wheel(name, version, files, program, needs)
         self._wheels.setdefault(name, []).append((file, when))
 
     def answer(self, path: str) -> tuple[int, str, bytes]:

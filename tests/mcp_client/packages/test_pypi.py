@@ -1,6 +1,8 @@
 """Python packages of servers, from an index on loopback: wheels alone, pinned by hash."""
 
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.mcp_client.packages.registries import (
     Registry,
     add,
     greeted,
+    invoke,
     project,
     registry,
     tree,
@@ -33,7 +36,7 @@ def test_uvx_is_resolved_once_and_its_program_runs_from_the_state(registry: Regi
     upload(registry, "1.0.0", OLD)
     upload(registry, "2.0.0", NOW)
     upload(registry, "2.1.0", NOW)
-    registry.upload_source("hello_mcp", "1.5.0")
+    registry.upload_source("hello_mcp", "0.9.0")
     done = add(project, "--", "uvx", "hello-mcp", "ada")
     assert done.exit_code == 0, done.output
     # All young versions in one step.
@@ -75,3 +78,130 @@ def test_a_wheel_that_would_write_outside_is_refused(registry: Registry, project
     refused = add(project, "--allow-new", "--", "uvx", "hello-mcp")
     assert (refused.exit_code, "outside" in refused.stderr) == (1, True), refused.output
     assert "escaped.py" not in {path.name for path in project.parent.rglob("*")}
+
+
+BACKEND = """
+import json, os, runpy, zipfile
+def get_requires_for_build_wheel(settings=None):
+    return ["tinyextra"]
+def build_wheel(folder, settings=None, metadata=None):
+    import tinyextra
+    print("talk on standard output")
+    found = runpy.run_path("setup.py")["found"]
+    name, info = os.environ.get("NAME", NAME), "greeting-1.2.0.dist-info/"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
+        def put(path, text):
+            wheel.writestr(zipfile.ZipInfo(path), text)
+        put("greeting.py", "found = " + repr(found))
+        put(info + "METADATA", "Metadata-Version: 2.1\\nName: greeting\\nVersion: 1.2.0\\n")
+        put(info + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        put(info + "RECORD", "")
+    return name
+"""
+"""A build backend, for the built wheel named NAME."""
+GREETING = "greeting-1.2.0-py3-none-any.whl"
+TRIES = """
+import os, socket
+found = {}
+def tried(name, action):
+    try:
+        action()
+        found[name] = "worked"
+    except OSError:
+        found[name] = "denied"
+tried("own folder", lambda: open("../own", "w"))
+tried("network", lambda: socket.create_connection(("127.0.0.1", PORT), 5))
+tried("home", lambda: os.listdir(HOME))
+tried("write", lambda: open(ELSEWHERE + "/escaped", "w"))
+tried("staging", lambda: os.listdir("../../../wheels"))
+"""
+
+
+def upload_greeting(
+    registry: Registry, project: Path, built: str = GREETING, needs: str = "tinybuild"
+) -> None:
+    """A server whose dependency is published as source only, and would build a wheel of this name."""
+    upload(registry, "1.0.0", OLD)
+    files = {"hello.py": SERVER_PY}
+    registry.upload("hello_mcp", "2.0.0", files, program="hello-mcp = hello:main", needs="greeting>=1.1")
+    values = {
+        "PORT": int(registry.url.rpartition(":")[2]),
+        "HOME": str(Path.home()),
+        "ELSEWHERE": str(project),
+    }
+    setup = "".join(f"{key} = {value!r}\n" for key, value in values.items()) + TRIES
+    system = f"[build-system]\nrequires = {json.dumps([needs])}\nbuild-backend = 'tinybuild'\n"
+    registry.upload_source("greeting", "1.2.0", {"setup.py": setup, "pyproject.toml": system})
+    registry.upload("tinybuild", "1.0.0", {"tinybuild.py": f"NAME = {built!r}\n{BACKEND}"})
+    registry.upload("tinyextra", "1.0.0", {"tinyextra.py": ""})
+    registry.upload("tinyextra", "2.0.0", {"tinyextra.py": ""}, when=NOW)
+
+
+ALLOWED = ("--allow-scripts", "Greeting", "--", "uvx", "hello-mcp", "ada")
+
+
+def test_a_package_that_is_source_only_is_built_confined_if_a_person_names_it(
+    registry: Registry, project: Path
+) -> None:
+    upload_greeting(registry, project)
+    refused = add(project, "--", "uvx", "hello-mcp", "ada")
+    assert refused.exit_code == 1
+    assert "'greeting' 1.2.0 has no wheel for this machine, only its source" in refused.stderr
+    assert "--allow-scripts greeting builds it, confined" in refused.stderr
+    assert "/files/greeting-1.2.0.tar.gz" not in registry.asked
+    older = add(project, "--observe", "--", "uvx", "hello-mcp==1.0.0", "ada")
+    assert (older.exit_code, "hello-mcp 1.0.0" in older.stdout) == (0, True), older.output
+    shutil.rmtree(project.parent / "state" / "packages")
+    done = add(project, *ALLOWED)
+    assert (done.exit_code, "2 packages, hello-mcp 2.0.0" in done.stdout) == (0, True), done.output
+    (module,) = tree(project).rglob("greeting.py")
+    tries = {"network": "denied", "home": "denied", "write": "denied", "staging": "denied"}
+    assert module.read_text() == f"found = { ({'own folder': 'worked'} | tries)!r}"
+    accept(project)
+    assert greeted(project) == "hello ada"
+    pinned = listing(project, "hello")["packages"]
+    entry = pinned["tree"]["greeting"]
+    assert (sorted(entry), pinned["scripts"]) == (["build", "integrity", "source", "version"], ["greeting"])
+    assert {name: one["version"] for name, one in entry["build"].items()} == {
+        "tinybuild": "1.0.0",
+        "tinyextra": "1.0.0",
+    }
+    # Built again elsewhere: the same wheel, or none. `update` tells the new hash.
+    shutil.rmtree(tree(project))
+    assert add(project, "--refresh").exit_code == 0
+    assert "is up to date" in invoke(project, "update", "hello").stderr
+    upload_greeting(registry, project.parent)
+    shutil.rmtree(tree(project))
+    refused = add(project, "--refresh")
+    assert (refused.exit_code, "another source archive than was pinned" in refused.stderr) == (1, True)
+    changed = invoke(project, "update", "hello")
+    assert "pypi:greeting 1.2.0 has another integrity hash under the same version" in changed.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"built": "hello_mcp-9.0-py3-none-any.whl"}, "which is not its version 1.2.0"),
+        ({"needs": "--index-url=http://127.0.0.1:9/"}, "which is no package of a registry"),
+        ({"needs": "tinybuild @ http://127.0.0.1:9/x.whl"}, "which is no package of a registry"),
+    ],
+)
+def test_a_build_cannot_stand_in_for_another_package_or_choose_its_registry(
+    registry: Registry, project: Path, changed: dict[str, str], reason: str
+) -> None:
+    upload_greeting(registry, project, **changed)
+    refused = add(project, *ALLOWED)
+    assert (refused.exit_code, reason in refused.stderr) == (1, True), refused.output
+
+
+def test_a_server_whose_newest_version_is_source_only_is_not_replaced_by_an_older_one(
+    registry: Registry, project: Path
+) -> None:
+    upload(registry, "1.0.0", OLD)
+    registry.upload_source("hello_mcp", "1.5.0")
+    refused = add(project, "--", "uvx", "hello-mcp", "ada")
+    assert (refused.exit_code, "'hello-mcp' 1.5.0 has no wheel" in refused.stderr) == (1, True), (
+        refused.output
+    )
+    strange = add(project, "--allow-scripts", "other", "--", "uvx", "hello-mcp==1.0.0", "ada")
+    assert (strange.exit_code, "'other' is no package of this server" in strange.stderr) == (1, True)

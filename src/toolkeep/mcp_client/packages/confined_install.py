@@ -65,7 +65,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
     """A package registry as the user configured it, without credentials."""
 
     urls: tuple[str, ...]
-    """The registry itself first."""
+    """The registry itself first; none for no network."""
     files: tuple[str, ...] = ()
     """CA certificates for its TLS, outside the system folders."""
 
@@ -134,7 +134,8 @@ class ConfinedInstall:
         place = confinement_for_grants(
             map(Capability.read, granted), program.path, spec, TrustedPaths(), base
         )
-        place = place._replace(reach=place.reach._replace(connects=True), memory_bytes=_MEMORY_BYTES)
+        connects = bool(self.registry.urls)
+        place = place._replace(reach=place.reach._replace(connects=connects), memory_bytes=_MEMORY_BYTES)
         hosts = HostAllowlist(writes=tuple([await _scope(url) for url in self.registry.urls]))
         recipe = worker_recipe(place, await self._check.findings(place.level))
         pool = Pool()

@@ -29,11 +29,15 @@ class PinnedPackages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     program: str
     """Path of the program in the tree."""
     tree: dict[str, dict[str, Any]]
-    """npm: entries of a package-lock.json by place; PyPI: version and integrity by name."""
+    """npm: entries of a package-lock.json by place; PyPI: version and integrity by name.
+
+    For one that was built here, `integrity` is of the wheel, `source` of its source archive, and `build` has
+    the entries of its build requirements.
+    """
     made_for: str = ""
     """PyPI: the Python and platform of its wheels."""
     scripts: tuple[str, ...] = ()
-    """Packages whose install scripts a person allowed."""
+    """Packages whose install scripts, or build from source, a person allowed."""
 
     @classmethod
     def read(cls, data: Any) -> "PinnedPackages":
@@ -48,6 +52,8 @@ class PinnedPackages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"it has more than {_PACKAGES} packages")
         for place, entry in pinned.tree.items():
             _check(pinned.ecosystem, place, entry)
+            if "source" in entry or "build" in entry:
+                _check_build(pinned, place, entry)
         return pinned
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,3 +100,14 @@ def _check(ecosystem: str, place: str, entry: Mapping[str, Any]) -> None:
     is_covered = bool(entry.get("inBundle"))
     if not is_covered and not _INTEGRITY.fullmatch(str(entry.get("integrity"))):
         raise ValueError(f"its package at {place!r} has no SHA-256 or SHA-512 hash")
+
+
+def _check_build(pinned: PinnedPackages, name: str, entry: Mapping[str, Any]) -> None:
+    """Raise ValueError for a package that would be built without permission, or without hashes."""
+    requirements = entry.get("build")
+    if pinned.ecosystem != "pypi" or name not in pinned.scripts or not isinstance(requirements, dict):
+        raise ValueError(f"its package at {name!r} is built from source, which is not allowed")
+    for place, needed in requirements.items():
+        _check("pypi", place, needed if isinstance(needed, dict) else {})
+    if not _INTEGRITY.fullmatch(str(entry.get("source"))):
+        raise ValueError(f"its package at {name!r} has no hash of its source")
