@@ -40,8 +40,8 @@ def package_options(command: Callable[P, R]) -> Callable[P, R]:
         "--allow-scripts",
         multiple=True,
         metavar="PACKAGE",
-        help="Run the install scripts of this npm package, or build this Python package from source, confined; "
-        "repeatable.",
+        help="Run the install scripts of this npm package, or build this Python package from its source, "
+        "confined; repeatable.",
     )
     return new(scripts(command))
 

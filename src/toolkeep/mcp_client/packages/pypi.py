@@ -1,8 +1,8 @@
 """Resolves and installs Python packages with pip, confined and from wheels, which run no code.
 
 A package that is published as source only is refused, unless a person allows its build (`source_build`); pip
-then takes the built wheel from a folder. pip checks each wheel against its hash, and keeps wheels from writing
-outside their folder. What it leaves is checked again when the tree is kept.
+then takes the built wheel from a folder. pip checks each wheel against its hash, and keeps it from writing
+outside its folder. What it leaves is checked again when the tree is kept.
 """
 
 import base64
@@ -399,11 +399,11 @@ class Pip:
     def _build(self, install: ConfinedInstall, source: _Source, before: datetime | None) -> None:
         """Build a package from its source, if a person allowed that, with the newest build requirements."""
         if source.name not in self._may_build:
-            reason = f"{source.version} has no wheel for this machine, only its source, whose code would run"
+            reason = "is published as source only, without a wheel for this machine; a build runs its code"
             hint = (
                 f"--allow-scripts {source.name} builds it, confined; or name an older version of the server"
             )
-            raise ImportRefused(f"'{source.name}'", reason, hint=hint)
+            raise ImportRefused(f"'{source.name}' {source.version}", reason, hint=hint)
         archive, build = self._fetched(install, source)
         needs = build.unpack(archive, source.suffix)
         pins = self._build_pins(install, needs, before)

@@ -51,7 +51,7 @@ found = importlib.import_module(module)
 for name in filter(None, inner.split(".")):
     found = getattr(found, name)
 call = getattr(found, hook, None)
-os.write(said, json.dumps(call(*words) if call else []).encode())
+os.write(said, (json.dumps(call(*words) if call else []) + "\\n").encode())
 """
 """Calls a hook of a build backend. One that does not say what else it needs, needs nothing."""
 
