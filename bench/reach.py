@@ -228,6 +228,7 @@ async def inside(entry: Mapping[str, Any], keep: Toolkeep, trial: Trial) -> None
     words = [word for key, value in entry.get("env", {}).items() for word in ("--env", f"{key}={value}")]
     for call in entry["calls"]:
         words += ["--call", f"{call['tool']}={json.dumps(call['arguments'])}"]
+    words += [word for name in entry.get("allow_scripts", ()) for word in ("--allow-scripts", name)]
     tools = list(dict.fromkeys(call["tool"] for call in entry["calls"]))
     words += [word for tool in tools for word in ("--danger", f"{tool}=low")]
     start = time.monotonic()
