@@ -9,7 +9,7 @@ everything.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -161,10 +161,12 @@ class Flow:
         value: Any,
         body: bytes,
         earlier: Earlier,
-        hosts: Iterable[str] = (),
+        *,
+        arguments: Mapping[str, Any],
+        hosts: Iterable[str],
     ) -> None:
         """Take in the whole result of a call that ran, before it goes out."""
-        opens, is_secret = session.observe(self.plan(tool), value, body)
+        opens, is_secret = session.observe(self.plan(tool), value, body, arguments)
         session.remember(earlier)
         self._fall(session, tool, opened=opens, secret=is_secret, hosts=hosts)
 

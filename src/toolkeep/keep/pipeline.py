@@ -531,7 +531,9 @@ class Pipeline:
                     flow.open(session, tool)
                 body = state.body or canonical_bytes(result.value)
                 earlier = Earlier(result.call_id, tool.name, result.hash)
-                flow.observe(session, tool, result.value, body, earlier, _hosts(state.permitted))
+                arguments = state.checked.arguments if state.checked is not None else {}
+                hosts = _hosts(state.permitted)
+                flow.observe(session, tool, result.value, body, earlier, arguments=arguments, hosts=hosts)
         except Exception as error:
             log.exception("the state of a session cannot be kept", extra={"tool_name": state.shown_name})
             with contextlib.suppress(Exception):
