@@ -15,6 +15,7 @@ from toolkeep.keep.open import (
     read_configuration,
     read_proposed,
 )
+from toolkeep.flow.measures import NO_MEASURES, Measures
 from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_explain import Holder
@@ -72,10 +73,15 @@ class ProjectContext:
             trusted=self.keep.trusted,
         )
 
+    @property
+    def measures(self) -> Measures:
+        """What the project counts and limits."""
+        return NO_MEASURES if self.settings.flow is None else self.settings.flow.measures
+
     def authorizer(self, sources: Sequence[PolicySource], examples: Iterable[Example] = ()) -> Authorizer:
         """An authorizer for these policies."""
         return Authorizer(
-            ActivePolicies(sources, held_back=self.settings.policies_held_back),
+            ActivePolicies(sources, held_back=self.settings.policies_held_back, measures=self.measures),
             agents=self.grants,
             project=str(self.root),
             state_folder=self._state_folder,

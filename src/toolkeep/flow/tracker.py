@@ -16,6 +16,7 @@ from toolkeep.calls import CheckedCall, RegisteredTool, ToolCall
 from toolkeep.flow.facts import FlowFacts
 from toolkeep.flow.flow_plan import Plan, make_plan
 from toolkeep.flow.flow_settings import FlowSettings
+from toolkeep.flow.meter import Meter
 from toolkeep.flow.session_state import CLEAN, FALLEN, Earlier, SessionState, Snapshot
 from toolkeep.flow.session_store import SessionStates
 
@@ -46,6 +47,7 @@ class Flow:
         self._sessions: OrderedDict[str, tuple[SessionState, float]] = OrderedDict()
         self._generation = states.generation
         self._plans: dict[str, Plan] = {}
+        self.meter = Meter(settings.measures, states, clock)
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -63,7 +65,10 @@ class Flow:
             held, seen = self._sessions.get(key, (None, 0.0))
             since = now - self.settings.idle_s if caller else 0.0
             if held is None or (caller and seen < since):
-                state = self._states.get(key, since) or unknown or self._unknown
+                state = self._states.get(key, since)
+                if state is None and caller and self.settings.measures:
+                    self._states.forget(key, since)  # what counted for the session before
+                state = state or unknown or self._unknown
                 held = SessionState(agent, name, key=key, state=state, put=self._store)
             self._sessions[key] = (held, now)
             self._sessions.move_to_end(key)
