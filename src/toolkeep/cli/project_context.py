@@ -7,6 +7,7 @@ from typing import Any
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
 from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.events import Bus
+from toolkeep.flow.measures import NO_MEASURES, Measures
 from toolkeep.keep.keep import KNOWN_AGENTS, Keep
 from toolkeep.keep.open import (
     offered_by_project,
@@ -15,7 +16,6 @@ from toolkeep.keep.open import (
     read_configuration,
     read_proposed,
 )
-from toolkeep.flow.measures import NO_MEASURES, Measures
 from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_explain import Holder

@@ -386,7 +386,7 @@ FILE_SCHEMA: Schema = {
                             },
                             "over": {
                                 "type": "string",
-                                "description": "`session`, or a time of an agent's calls: `hour`, `24h`, `7d`.",
+                                "description": "`session`, or the time window of an agent: `hour`, `24h`.",
                             },
                         },
                         "additionalProperties": False,

@@ -1,7 +1,7 @@
 """Declared measures and budgets: what is counted or summed, over a session or a time window (FLO-4).
 
-In: the keys `measures` and `budget` of `flow`. Out: `Measures`, which policies name and `meter.py` fills. Values
-are whole numbers of ten-thousandths, as many places as a Cedar decimal has: sums are exact.
+In: the keys `measures` and `budget` of `flow`. Out: `Measures`, which policies name and `meter.py` fills.
+Values are whole numbers of ten-thousandths, as many places as a Cedar decimal has: sums are exact.
 """
 
 import re
@@ -23,7 +23,7 @@ LONGEST_S: Final = 31 * 86_400.0
 
 AT_ONCE: Final = ("calls",)
 LATE: Final = ("questions", "result_bytes", "run_seconds")
-"""Built-in measures that are known only once a call asked or ended: a decision sees those of earlier calls."""
+"""Built-in measures that are known only once a call asked or ended: a decision sees those of other calls."""
 BUILT_IN: Final = (*AT_ONCE, *LATE)
 _COUNTED: Final = ("calls", "questions")
 
@@ -52,6 +52,11 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.of}/{self.parameter}" if self.parameter else self.of
 
     @property
+    def is_of_budget(self) -> bool:
+        """Whether a budget made it, of a built-in or a declared one."""
+        return "." in self.name
+
+    @property
     def is_late(self) -> bool:
         """Whether a call adds to it only after the decision."""
         return self.of in LATE
@@ -76,13 +81,12 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
         if not self.parameter:
             return PLACES
         if self.parameter not in arguments:
-            raise ValueError(f"'{self.parameter}' is missing, and measure '{self.name}' sums it")
-        amount = arguments[self.parameter]
-        value = read_number(amount)
+            raise ValueError(f"'{self.parameter}' is missing, and a measure sums it")
+        value = read_number(arguments[self.parameter])
         if value is None or value > AMOUNT:
             raise ValueError(
-                f"'{self.parameter}' must be a number from 0 to {to_decimal(AMOUNT)} with at most 4 decimal "
-                f"places, since measure '{self.name}' sums it"
+                f"'{self.parameter}' must be a number from 0 to {AMOUNT // PLACES} with at most 4 decimal "
+                "places, since a measure sums it"
             )
         return value
 
@@ -99,12 +103,13 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         measure = self.measure
         # What a call adds late is not in the value yet, so its budget is used up once it is reached.
         passed = "greaterThanOrEqual" if measure.is_late else "greaterThan"
+        budget = f"the budget of {_shown(self.limit)} for {self.name} in {measure.window}"
+        told = f"{budget} is used up" if measure.is_late else f"this call would exceed {budget}"
         identifier = f"toolkeep.budget.{self.name}" + (f".{number}" if number > 1 else "")
         whose = "resource" if measure.of in BUILT_IN else f'resource == Tool::"{measure.of}"'
-        limit = to_decimal(self.limit).rstrip("0").rstrip(".")
         return (
             f'@id("{identifier}")\n'
-            f'@reason("the budget of {limit} {self.name} over {measure.window} would be exceeded")\n'
+            f'@reason("{told}")\n'
             f'forbid (principal, action == Action::"call", {whose})\n'
             f'when {{ context.measures["{measure.name}"].{passed}(decimal("{to_decimal(self.limit)}")) }};\n'
         )
@@ -135,12 +140,12 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(texts)
 
     def joined(self, other: "Measures") -> "Measures":
-        """Both: budgets add up, so that neither loosens the other; ValueError if a measure means two things."""
+        """Both, and the lower of two budgets: neither loosens the other; ValueError if measures differ."""
         declared = {measure.name: measure for measure in self.declared}
         for measure in other.declared:
             if declared.setdefault(measure.name, measure) != measure:
                 raise ValueError(
-                    f"flow.measures.{measure.name} is declared otherwise elsewhere; give this one another name"
+                    f"flow.measures.{measure.name} is declared otherwise elsewhere; choose another name"
                 )
         limits = {budget.measure: budget for budget in self.budgets}
         for budget in other.budgets:
@@ -182,7 +187,7 @@ def read_measures(declared: Any, budgets: Any) -> Measures:
 
 def _read_measure(name: str, data: Any) -> Measure:
     at = f"flow.measures.{name}"
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in BUILT_IN:
+    if not _NAME.fullmatch(name) or name in BUILT_IN:
         raise ValueError(f"{at}: a name has letters, digits and _, and is not that of a built-in measure")
     ways = [way for way in ("count", "sum") if isinstance(data, dict) and way in data]
     if len(ways) != 1 or not data.keys() <= {"count", "sum", "over"}:
@@ -192,7 +197,8 @@ def _read_measure(name: str, data: Any) -> Measure:
     fits = (of in _COUNTED) == (ways[0] == "count") if is_built_in else bool(parameter) == (ways[0] == "sum")
     if not fits or (slash and (is_built_in or not parameter)) or not _TOOL.fullmatch(of):
         raise ValueError(
-            f"{at}: count takes a tool, calls or questions; sum takes TOOL/PARAMETER, result_bytes or run_seconds"
+            f"{at}: count takes a tool, calls or questions; "
+            "sum takes TOOL/PARAMETER, result_bytes or run_seconds"
         )
     return Measure(name=name, of=of, parameter=parameter, over_s=_read_window(at, data.get("over")))
 
@@ -232,9 +238,14 @@ def _read_window(at: str, said: Any) -> float | None:
         seconds = float(found[1]) * _UNITS[found[2]] if found[1] else float(_UNITS[found[0][0]])
     if not 0 < seconds <= LONGEST_S:
         raise ValueError(
-            f"{at}: {said!r} is no window; write session, minute, hour, day, week, or 90s, 30m, 24h, 7d, up to 31d"
+            f"{at}: {said!r} is no window; write session, minute, hour, day or week, or a time of up to 31d "
+            "such as 90s, 30m, 24h or 7d"
         )
     return seconds
+
+
+def _shown(value: int) -> str:
+    return to_decimal(value).rstrip("0").rstrip(".")
 
 
 def _scaled(text: str) -> int | None:

@@ -1,8 +1,8 @@
 """Fills measures: sums what calls added, and reserves what this one adds, in one transaction (FLO-4).
 
-A decision sees the sum with this call in it, and the reservation counts for every other call from then on: calls
-at once cannot pass a limit together. A call that is refused or does not run gives its reservation back. One whose
-process died does not: it may have run.
+A decision sees the sum with this call in it, and the reservation counts for every other call from then on:
+calls at once cannot pass a limit together. A call that is refused or does not run gives its reservation back.
+One whose process died does not: it may have run.
 """
 
 import math
@@ -112,6 +112,6 @@ def alone(
     """What policies read of a call that is only explained: as if no call came before it."""
     return {
         name: to_decimal(measure.own_value(arguments) if measure.counts(tool) else 0)
-        for name, measure in measures.items()
+        for name, measure in sorted(measures.items())
         if name in read
     }

@@ -1,4 +1,4 @@
-"""Where the states of sessions and the measures of calls are kept: in memory, or in files that processes share."""
+"""Where states of sessions and additions to measures are kept: in memory, or in files for all processes."""
 
 import threading
 from collections.abc import Collection, Sequence

@@ -30,8 +30,8 @@ class CallState:
     """How far a call came."""
 
     __slots__ = (
-        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "permitted", "ran_ns", "recorded",
-        "request", "result_hash_before", "slot", "tool",
+        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "permitted", "ran_ns",
+        "recorded", "request", "result_hash_before", "slot", "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:

@@ -469,7 +469,7 @@ class Authorizer:
         return None
 
     def _measure(self, request: ToolCall, checked: CheckedCall, flow: FlowFacts | None) -> Refusal | None:
-        """Fill the measures that policies read, with this call counted in; refuse a call without its amount."""
+        """Fill the measures that policies read, with this call counted in; refuse it without its amount."""
         active = self.active_policies
         if flow is None or not active.counted:
             return None
@@ -484,7 +484,7 @@ class Authorizer:
             )
             flow.measures = flow.reserved.values
         except ValueError as error:
-            message = f"The amount of this call is unknown: {error}"
+            message = f"This call cannot be measured: {error}"
             return self._denied(
                 checked, refuse(request, Code.NOT_PERMITTED, message, "Call again with an amount.")
             )

@@ -101,7 +101,7 @@ def _wrong_measures(world: _KnownEntities) -> Iterator[PolicyProblem]:
     """Measures of tools or parameters that do not exist: they would stay zero, and forbid nothing."""
     by_name = {tool.name: tool for tool in world.tools}
     for measure in world.measures.values():
-        if measure.of in BUILT_IN:
+        if measure.of in BUILT_IN or measure.is_of_budget:
             continue
         source, tool = f"flow.measures.{measure.name}", by_name.get(measure.of)
         if tool is None:

@@ -1,7 +1,7 @@
-"""The states of sessions, and what calls added to measures: `sessions.db` and `measures.db` in the state folder.
+"""States of sessions, and what calls added to measures: `sessions.db` and `measures.db` in the state folder.
 
-Both are shared by the processes of a keep (FLO-1, FLO-4). They are two files, since a change of the first makes
-every process read its sessions again.
+Both are shared by the processes of a keep (FLO-1, FLO-4). They are two files, since a change of the first
+makes every process read its sessions again.
 """
 
 from collections.abc import Collection, Sequence
