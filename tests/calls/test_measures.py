@@ -188,8 +188,10 @@ def test_policies_read_measures_with_this_call_counted_in(tmp_path: Path) -> Non
             assert call(keep, "look") == outcome
         assert call(keep, "look", session="another") == "ok"
         result = keep.call_sync("pay_invoice", {"amount": 0.25}, agent="assistant", session="s")
-        record = keep.record.records_of(result.call_id)[0]
-        assert record["flow"]["measures"] == {"paid_today": "500.2500"}
+        (decision,) = (
+            one for one in keep.record.records_of(result.call_id) if one["type"] == "PolicyDecision"
+        )
+        assert decision["flow"]["measures"] == {"paid_today": "500.2500"}
         with pytest.raises(Exception, match=r"reads context\.measures\.paid, which does not exist"):
             keep.use_policies(ALL, policies[1].replace("paid_today", "paid"))
         keep.use_policies(ALL)  # what nothing reads is not counted, and needs no amount

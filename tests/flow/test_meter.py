@@ -1,6 +1,9 @@
 """Sums over windows and sessions, in memory and in the state folder (FLO-4)."""
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,8 @@ import pytest
 
 from toolkeep.flow.measures import AMOUNT, MOST, PLACES, read_measures
 from toolkeep.flow.meter import Caller, Meter, Reserved
-from toolkeep.flow.session_store import Addition, MemorySessionStates, SessionStates
+from toolkeep.flow.session_store import Addition, MemorySessionStates, SessionStates, Window
+from toolkeep.storage.sqlite import sessions_db
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 pytestmark = pytest.mark.spec("FLO-4")
@@ -122,3 +126,23 @@ def test_a_sum_beyond_any_decimal_is_the_largest(shop: Shop) -> None:
     assert shop.pay(1).values["today"] == "922337203685477.5807"
     with pytest.raises(ValueError, match="must be a number"):
         shop.pay(AMOUNT // PLACES + 1)
+
+
+def test_two_processes_cannot_sum_before_either_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, real = threading.Barrier(2), sessions_db._sum
+
+    def slow_sum(*given: Any) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # no second one comes while the first is in its transaction
+        return real(*given)
+
+    monkeypatch.setattr(sessions_db, "_sum", slow_sum)
+    stores = [SqliteSessionStates(tmp_path) for _ in range(2)]
+    addition, window = Addition("x", "agent\nada", 7, DAY), Window("x", "agent\nada", None)
+    with ThreadPoolExecutor(2) as threads:
+        found = [
+            threads.submit(each.reserve, f"c{n}", [addition], [window], 1e9) for n, each in enumerate(stores)
+        ]
+        assert sorted(one.result() for one in found) == [[0], [7]]
+    for each in stores:
+        each.close()
