@@ -2,21 +2,22 @@
 
 python bench/many_tools.py [--tools N] [--rounds N] [--data DIR]
 
-2,500 real definitions, in a project's configuration and as the tools of an upstream MCP server. Each round
-starts `toolkeep mcp` and `toolkeep serve` anew. See bench/README.md.
+2,500 real definitions, in a project's configuration and as the tools of upstream MCP servers. Each round
+starts `toolkeep mcp` and `toolkeep serve` anew, the first one without what earlier starts left. See
+bench/README.md.
 """
 
 import argparse
 import json
 import os
 import re
-import resource
+import shutil
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from measures.home import empty_home
 from measures.statistics import median
@@ -25,6 +26,7 @@ from workloads.real import RealTool, read_admitted_tools
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLKEEP = [sys.executable, "-m", "toolkeep"]
+LISTED_TOOLS = 1_250
 VERSION = "2025-11-25"
 INITIALIZE = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}}
 SERVER = """
@@ -48,22 +50,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     options = parser.parse_args()
-    tools = read_admitted_tools(options.data, options.tools)
     with empty_home() as home:
         projects = {
-            "a configuration": configured(home / "configured", tools),
-            "an upstream": imported(home / "imported", tools),
+            "a configuration": configured(
+                home / "configured", read_admitted_tools(options.data, options.tools, by_hand=True)
+            ),
+            "upstreams": imported(home / "imported", read_admitted_tools(options.data, options.tools)),
         }
         rows = []
         for source, project in projects.items():
             for name, ask in {"mcp": ask_stdio, "serve": ask_http}.items():
-                measured = [timed(ask, project) for _ in range(options.rounds)]
-                walls, works = [one[0] for one in measured], [one[1] for one in measured]
-                texts = [f"{one:.2f}" for one in (walls[0], median(walls), median(works))]
-                rows.append([source, f"toolkeep {name}", *texts, str(measured[0][2])])
-    heads = ["from", "by", "first start s", "later s", "processor s", "tools on the page"]
-    print_table(f"{len(tools)} tools: until the first page of tools/list is there", heads, rows)
-    print_notes(["later s, processor s: medians of all rounds."])
+                forget_starts(home)
+                cold, *warm = (ask(project) for _ in range(options.rounds + 1))
+                for when, measured in (("cold", [cold]), ("warm", warm)):
+                    numbers = [
+                        f"{median([one.wall_s for one in measured]):.2f}",
+                        f"{median([one.work_s for one in measured]):.2f}",
+                        f"{median([one.peak_mb for one in measured]):.0f}",
+                    ]
+                    rows.append([source, f"toolkeep {name}", when, *numbers, str(measured[0].tools)])
+    heads = ["from", "by", "start", "s", "processor s", "peak MB", "tools on the page"]
+    print_table(f"{options.tools} tools: until the first page of tools/list is there", heads, rows)
+    print_notes(
+        [
+            "cold: the first start; warm: medians of later ones.",
+            "processor s, peak MB: of the server, until it has answered.",
+        ]
+    )
 
 
 def configured(project: Path, tools: list[RealTool]) -> Path:
@@ -87,15 +100,21 @@ def configured(project: Path, tools: list[RealTool]) -> Path:
 
 
 def imported(project: Path, tools: list[RealTool]) -> Path:
-    """A project that has imported the tools from a server."""
-    listed = [
-        {"name": one.name, "description": one.description, "inputSchema": {"type": "object", **one.schema}}
-        for one in tools
-    ]
-    write(project / "tools.json", json.dumps(listed))
+    """A project that has imported the tools from servers, each with no more than one may list."""
     write(project / "server.py", SERVER)
-    command = [sys.executable, "./server.py", "./tools.json"]
-    said("add", "mcp", "many", "--yes", "--code", ".", "--", *command, cwd=project)
+    for start in range(0, len(tools), LISTED_TOOLS):
+        part = tools[start : start + LISTED_TOOLS]
+        listed = [
+            {
+                "name": one.name,
+                "description": one.description,
+                "inputSchema": {"type": "object", **one.schema},
+            }
+            for one in part
+        ]
+        write(project / f"tools_{start}.json", json.dumps(listed))
+        command = [sys.executable, "./server.py", f"./tools_{start}.json"]
+        said("add", "mcp", f"many_{start}", "--yes", "--code", ".", "--", *command, cwd=project)
     return accepted(project)
 
 
@@ -118,16 +137,33 @@ def accepted(project: Path) -> Path:
     return project
 
 
-def timed(ask: Any, project: Path) -> tuple[float, float, int]:
-    """Seconds until the answer, processor seconds of the whole run, and how many tools it names."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    wall, page = ask(project)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    work = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, work, len(page["result"]["tools"])
+class Answered(NamedTuple):
+    """What a server took until its first page of tools was there."""
+
+    wall_s: float
+    work_s: float
+    peak_mb: float
+    tools: int
 
 
-def ask_stdio(project: Path) -> tuple[float, Any]:
+def answered(server: "subprocess.Popen[Any]", began: float, page: Any) -> Answered:
+    """The figures of a server that has just answered."""
+    wall_s = time.perf_counter() - began
+    process = Path("/proc") / str(server.pid)
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    work_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    peak = next(line for line in (process / "status").read_text().splitlines() if line.startswith("VmHWM"))
+    return Answered(wall_s, work_s, int(peak.split()[1]) / 1024, len(page["result"]["tools"]))
+
+
+def forget_starts(home: Path) -> None:
+    """Remove what earlier starts left for later ones."""
+    for name in ("admitted", "parsed"):
+        for folder in home.glob(f".local/state/toolkeep/*/{name}"):
+            shutil.rmtree(folder)
+
+
+def ask_stdio(project: Path) -> Answered:
     """By `toolkeep mcp`."""
     began = time.perf_counter()
     with subprocess.Popen(
@@ -143,9 +179,9 @@ def ask_stdio(project: Path) -> tuple[float, Any]:
             server.stdin.write(json.dumps(message).encode() + b"\n")
         server.stdin.flush()
         page = next(data for line in server.stdout if (data := json.loads(line)).get("id") == 2)
-        wall = time.perf_counter() - began
+        result = answered(server, began, page)
         server.stdin.close()
-    return wall, page
+    return result
 
 
 def messages() -> list[dict[str, Any]]:
@@ -157,7 +193,7 @@ def messages() -> list[dict[str, Any]]:
     ]
 
 
-def ask_http(project: Path) -> tuple[float, Any]:
+def ask_http(project: Path) -> Answered:
     """By `toolkeep serve`, with a token."""
     made = said("token", "make", "bench", "--agent", "local", "--scope", "mcp", "--json", cwd=project)
     token = next(word for word in re.findall(r'"([^"]+)"', made) if word.startswith("tk"))
@@ -186,11 +222,10 @@ def ask_http(project: Path) -> tuple[float, Any]:
                     text = answer.read().decode()
                     if session := answer.headers.get("Mcp-Session-Id"):
                         headers["Mcp-Session-Id"] = session
-            wall = time.perf_counter() - began
+            page = json.loads(text[text.index("{") : text.rindex("}") + 1])
+            return answered(server, began, page)
         finally:
             server.terminate()
-    page = json.loads(text[text.index("{") : text.rindex("}") + 1])
-    return wall, page
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Do the servers that people use work behind toolkeep? Prints a table.
 
-.venvs/client-mcp/bin/python bench/reach.py [--toolkeep PROGRAM] [--json FILE] [--runner npx|uvx] [NAME…]
+.venvs/client-mcp/bin/python bench/reach.py [OPTIONS] [NAME…]
 
 For each server of `servers/reach.json`: its documented command runs by itself, and makes its calls. Then
-`toolkeep add mcp --observe` proposes a grant, all lines are accepted, and the same client makes the same
-calls through `toolkeep mcp`. Remote services are answered here, on 127.0.0.1. See bench/README.md.
+`toolkeep add mcp --observe` runs at a terminal with these calls as samples, and all that it proposes is
+granted. The same client makes the same calls through `toolkeep mcp`. Remote services are answered here, on
+127.0.0.1. See bench/README.md.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import base64
 import contextlib
 import json
 import os
+import pty
+import re
 import shlex
 import shutil
 import subprocess
@@ -38,6 +41,9 @@ LIST = Path(__file__).with_name("servers") / "reach.json"
 START_SECONDS = 300.0
 CALL_SECONDS = 90.0
 WORDS = 240
+GRANT = "Enter grants nothing: "
+QUESTION = " [y/N]: "
+PROPOSED = re.compile(r"^ +\d+ \[ \] .* ([a-z]+\.[a-z]+:\S+)\r?$", re.MULTILINE)
 
 
 @dataclass(kw_only=True)
@@ -55,7 +61,6 @@ class Trial:
     observe_s: float = 0.0
     first_call_s: float = 0.0
     grant: list[str] = field(default_factory=list)
-    not_offered: list[str] = field(default_factory=list)
 
     def both(self) -> tuple[int, int]:
         """Calls that work inside, of those that work outside."""
@@ -158,7 +163,7 @@ async def outside(entry: Mapping[str, Any], project: Path, env: Mapping[str, str
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         said = (project.parent / "stderr.txt").read_text(errors="replace").strip()[-WORDS:]
-        return [f"does not start: {error!r} {said}"] * len(entry["calls"])
+        return [f"does not start: {said or repr(error)}"] * len(entry["calls"])
 
 
 class Toolkeep:
@@ -182,37 +187,65 @@ class Toolkeep:
         told: dict[str, Any] = json.loads(done.stdout)
         return told
 
+    def add(self, words: Sequence[str], trial: Trial) -> None:
+        """Add a server at a terminal, and grant all that is proposed; ValueError has its last words."""
+        start = time.monotonic()
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            (self.program, "add", "mcp", *words),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=self.project,
+            env={**self.env, "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+        os.close(slave)
+        shown = ""
+        with contextlib.suppress(OSError):  # EIO at the end
+            while data := os.read(master, 1 << 16):
+                shown += data.decode(errors="replace")
+                if shown.endswith(GRANT):
+                    trial.observe_s = time.monotonic() - start
+                    offered = PROPOSED.findall(shown[shown.rfind("It asked for:") :])
+                    trial.grant += offered
+                    os.write(master, f"{' '.join(map(str, range(1, len(offered) + 1)))}\n".encode())
+                elif shown.endswith(QUESTION):
+                    os.write(master, b"y\n")
+        os.close(master)
+        if process.wait() != 0:
+            raise ValueError(" ".join(shown[shown.rfind("\u2717") :].split())[:WORDS])
+
     def accept(self, *names: str) -> None:
         # Without the hash it only shows what would be accepted.
         told = self.run("accept", "--json", *names, statuses=(0, 1))
+        if "hash" not in told:
+            raise ValueError(json.dumps(told)[:WORDS])
         self.run("accept", "--json", *names, "--hash", told["hash"])
 
 
 async def inside(entry: Mapping[str, Any], keep: Toolkeep, trial: Trial) -> None:
     words = [word for key, value in entry.get("env", {}).items() for word in ("--env", f"{key}={value}")]
-    words = ["add", "mcp", entry["name"], *words, "--json"]
+    for call in entry["calls"]:
+        words += ["--call", f"{call['tool']}={json.dumps(call['arguments'])}"]
     tools = list(dict.fromkeys(call["tool"] for call in entry["calls"]))
+    words += [word for tool in tools for word in ("--danger", f"{tool}=low")]
     start = time.monotonic()
     try:
-        found = keep.run(*words, "--observe", "--", *entry["command"])
-        trial.observe_s = time.monotonic() - start
-        trial.grant = [line["capability"] for line in found["lines"]]
-        trial.not_offered = found["not_offered"]
-        words += [word for one in trial.grant for word in ("--capability", one)]
-        words += [word for tool in tools for word in ("--danger", f"{tool}=low")]
-        start = time.monotonic()
-        added = keep.run(*words, "--yes", "--", *entry["command"])
+        await asyncio.to_thread(
+            keep.add, [entry["name"], "--observe", *words, "--", *entry["command"]], trial
+        )
         grant_agent(keep.project, trial.grant)
         keep.accept()
     except ValueError as error:
         trial.reason = str(error)
         return
     trial.is_imported = True
-    names = {tool: found_name(tool, added["tools"], entry["name"]) for tool in tools}
     try:
         async with client([keep.program, "mcp"], keep.env, keep.project) as session:
+            names = [tool.name for tool in (await session.list_tools()).tools]
             for call in entry["calls"]:
-                trial.inside.append(await made(session, call, names[call["tool"]]))
+                trial.inside.append(await made(session, call, found_name(call["tool"], names, entry["name"])))
                 trial.first_call_s = trial.first_call_s or time.monotonic() - start
     except Exception as error:
         trial.reason = repr(error)[:WORDS]
@@ -228,13 +261,18 @@ def grant_agent(project: Path, capabilities: Sequence[str]) -> None:
 def found_name(tool: str, names: Sequence[str], upstream: str) -> str:
     """The name under which a tool was imported."""
     plain = "".join(char if char.isalnum() or char in "_-" else "_" for char in tool)
-    wanted = (tool, plain, f"{upstream}_{plain}")
+    # A built-in tool may have the plain name.
+    wanted = (f"{upstream}_{plain}", plain, tool)
     return next((name for name in wanted if name in names), tool)
 
 
-def tried(entry: Mapping[str, Any], program: str) -> Trial:
+def tried(entry: Mapping[str, Any], program: str, where: Path) -> Trial:
     trial = Trial(name=entry["name"], package=entry["package"], kinds=entry["kinds"])
-    with service(entry.get("answers", {})) as address, tempfile.TemporaryDirectory(prefix="reach-") as top:
+    with (
+        service(entry.get("answers", {})) as address,
+        tempfile.TemporaryDirectory(prefix="reach-", dir=where) as top,
+    ):
+        Path(top).chmod(0o755)  # a confined server is another user
         for side in ("outside", "inside"):
             home, folder = Path(top) / side / "home", Path(top).resolve() / side / "project"
             home.mkdir(parents=True)
@@ -284,6 +322,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--toolkeep", default=shutil.which("toolkeep"), metavar="PROGRAM")
     parser.add_argument("--runner", choices=("npx", "uvx"))
+    parser.add_argument("--folder", type=Path, default=Path.home(), help="for projects; some refuse /tmp")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.toolkeep is None:
@@ -295,7 +334,7 @@ def main() -> None:
         if options.runner and entry["command"][0] != options.runner:
             continue
         print(shlex.join(entry["command"]), file=sys.stderr, flush=True)
-        trials.append(tried(entry, str(Path(options.toolkeep).absolute())))
+        trials.append(tried(entry, str(Path(options.toolkeep).absolute()), options.folder))
         if options.json:
             options.json.write_text(json.dumps([asdict(trial) for trial in trials], indent=1))
     show(trials)

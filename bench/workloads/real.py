@@ -75,23 +75,29 @@ def read_tools(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def read_admitted_tools(folder: Path, count: int) -> list[RealTool]:
-    """That many tools that a keep takes, the same ones again under other names if there are too few."""
+def read_admitted_tools(folder: Path, count: int, *, by_hand: bool = False) -> list[RealTool]:
+    """That many tools that a keep takes, the same ones again under other names if there are too few.
+
+    Under `by_hand` they follow the rules for authors too.
+    """
     # In another process: what trying them leaves in memory would hide what keeping them takes.
     with ProcessPoolExecutor(max_workers=1) as executor:
-        usable = executor.submit(_read_admitted, folder).result()
+        usable = executor.submit(_read_admitted, folder, by_hand=by_hand).result()
     rows = enumerate(itertools.islice(itertools.cycle(usable), count))
     return [RealTool(f"tool_{number}", *row) for number, row in rows]
 
 
-def _read_admitted(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+def _read_admitted(folder: Path, *, by_hand: bool) -> list[tuple[str, dict[str, Any]]]:
     keep = Keep()
-    return [row for number, row in enumerate(read_tools(folder)) if _is_admitted(keep, f"tool_{number}", row)]
+    rows = enumerate(read_tools(folder))
+    return [row for number, row in rows if _is_admitted(keep, f"tool_{number}", row, by_hand=by_hand)]
 
 
-def _is_admitted(keep: Keep, name: str, row: tuple[str, dict[str, Any]]) -> bool:
+def _is_admitted(keep: Keep, name: str, row: tuple[str, dict[str, Any]], *, by_hand: bool) -> bool:
+    description, schema = row
+    data = {"name": name, "description": description, "parameters": schema}
     try:
-        keep.register(define(name, *row))
+        keep.register(ToolDefinition.from_dict(data) if by_hand else define(name, *row))
     except ToolkeepError:
         return False
     return True

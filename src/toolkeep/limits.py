@@ -61,6 +61,9 @@ DOCUMENT_DEPTH: Final = 100
 INTEGER_DIGITS: Final = 4300
 """Maximum number of digits of an integer: Python converts no longer one to text."""
 
+CACHE_FILE_BYTES: Final = 16 * MIB
+"""Maximum size of a file of the state folder that only saves time."""
+
 CONFIG_FILE_BYTES: Final = 4 * MIB
 """Maximum size of a configuration file; thousands of tools fit, and a hostile one is refused within
 seconds."""
@@ -469,6 +472,12 @@ a second."""
 
 MCP_INTRODUCTION_BYTES: Final = 64 * KIB
 """Maximum size of a client's `initialize` parameters, which are kept as long as the session."""
+
+MCP_COMPLETIONS: Final = 100
+"""Maximum number of values of one completion (2025-11-25, Completion)."""
+
+MCP_UPSTREAM_WATCHED: Final = 32
+"""Maximum number of upstream resources that one agent subscribes to: each is a call that lasts."""
 
 MCP_URI_CHARS: Final = 2_048
 """Maximum length of a subscribed resource URI."""

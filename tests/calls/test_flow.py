@@ -27,7 +27,10 @@ from toolkeep import (
     tool,
 )
 from toolkeep.flow import session_state as session_module
+from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.flow.host_session import state_of
+from toolkeep.flow.session_state import SessionState
+from toolkeep.flow.session_store import MemorySessionStates
 from toolkeep.flow.tracker import Flow
 
 pytestmark = pytest.mark.spec("FLO-1", "FLO-2", "FLO-3", "FLO-5")
@@ -454,3 +457,20 @@ def test_a_session_at_rest_stays_small(run: Run) -> None:
     held = sum(len(one) for one in (state._said, state._system, state._outside) if one)
     assert len(facts) + held < 64 * 1024
     assert isinstance(run.keep._pipeline.flow, Flow)
+
+
+def test_a_caller_begins_anew_after_its_idle_time_and_no_sooner(tmp_path: Path) -> None:
+    now = [1_000_000.0]
+    settings = FlowSettings(policy="standard", idle_s=3600)
+    states = MemorySessionStates()
+
+    def session_of(name: str, **more: Any) -> SessionState:
+        return Flow(settings, states, clock=lambda: now[0]).session_of("a", name, **more)
+
+    session_of("s1", caller="http").fall(opened=True)
+    for _ in range(30):  # active all the time, without another fall
+        now[0] += 600
+        assert session_of("another", caller="http").state.opened
+    assert not session_of("another").state.opened
+    now[0] += 3601
+    assert not session_of("s1", caller="http").state.opened

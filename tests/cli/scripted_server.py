@@ -18,6 +18,10 @@ for line in sys.stdin:
         "initialize": {{"protocolVersion": "2025-11-25", "capabilities": {{}}, "serverInfo": {{"name": "s"}}}},
         "tools/list": {{"tools": json.loads({tools!r})}},
     }}
+    if asked.get("method") == "tools/call":
+        arguments = asked["params"]["arguments"]
+{call}
+        results["tools/call"] = {{"content": [{{"type": "text", "text": "done"}}]}}
     if asked.get("method") in results:
         print(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}}), flush=True)
 """
@@ -33,10 +37,17 @@ def tool(name: str, **annotations: bool) -> dict[str, Any]:
 
 
 def write_server(
-    project: Path, body: str = "", tools: Sequence[dict[str, Any]] = (tool("read_notes", readOnlyHint=True),)
+    project: Path,
+    body: str = "",
+    tools: Sequence[dict[str, Any]] = (tool("read_notes", readOnlyHint=True),),
+    call: str = "",
 ) -> Path:
-    """A project with server.py, which runs the body, knows its folder as `base`, and then lists the tools."""
+    """A project with server.py, which runs the body, knows its folder as `base`, and then lists the tools.
+
+    A call of any of them runs `call`, which knows its `arguments`.
+    """
     project.mkdir(exist_ok=True)
-    text = _SERVER.format(body=textwrap.dedent(body), tools=json.dumps(list(tools)))
+    call = textwrap.indent(textwrap.dedent(call), " " * 8)
+    text = _SERVER.format(body=textwrap.dedent(body), call=call, tools=json.dumps(list(tools)))
     (project / "server.py").write_text(text)
     return project

@@ -84,7 +84,7 @@ def test_every_field_is_read_into_its_type() -> None:
         required_permissions=("tool.db.write",),
         capabilities=(Capability("db.write", "orders"), Capability("db.read")),
         side_effects=(SideEffect.DB_READ, SideEffect.DB_WRITE),
-        flow={"/*": "system"},
+        flow=EVERY_FIELD["flow"],
         determinism=Determinism.NON_DETERMINISTIC,
         idempotent=True,
         danger=Danger.HIGH,

@@ -76,6 +76,31 @@ def get(params: dict[str, Any]) -> dict[str, Any]:
     return {"messages": messages[:1] if MODE == "text" else messages}
 
 
+def complete(params: dict[str, Any]) -> dict[str, Any]:
+    words = [params["ref"].get("name") or params["ref"]["uri"], *params["argument"].values()]
+    many = 101 if params["argument"]["value"] == "many" else 0
+    known = params.get("context", {}).get("arguments", {})
+    return {"completion": {"values": [*words, *known, *["x"] * many], "total": 9, "extra": 1}}
+
+
+SUBSCRIBED: list[str] = []
+
+
+def subscribe(uri: str, *, is_on: bool) -> dict[str, Any]:
+    if is_on:
+        SUBSCRIBED.append(uri)
+    else:
+        SUBSCRIBED.remove(uri)
+    return {}
+
+
+def update() -> dict[str, Any]:
+    """Tells of what was subscribed to, a hundred times, and of what was not."""
+    for uri in [*SUBSCRIBED * 100, "docs://readme", "docs://secret"]:
+        say({"method": "notifications/resources/updated", "params": {"uri": uri}})
+    return {"content": [{"type": "text", "text": " ".join(SUBSCRIBED)}]}
+
+
 def change() -> dict[str, Any]:
     PROMPT["description"] = RESOURCES[0]["description"] = "Changed since."
     RESOURCES.append({"uri": "docs://new", "name": "new"})
@@ -94,7 +119,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
                 "serverInfo": {"name": "x"},
             }
         case "tools/list":
-            return {"tools": [TOOL]}
+            return {"tools": [TOOL, {**TOOL, "name": "update"}]}
         case "prompts/list":
             return {"prompts": [PROMPT]}
         case "resources/list":
@@ -102,7 +127,11 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         case "resources/templates/list":
             return {"resourceTemplates": HOSTILE_TEMPLATES if MODE == "hostile" else TEMPLATES}
         case "tools/call":
-            return change()
+            return change() if params["name"] == "change" else update()
+        case "completion/complete":
+            return complete(params)
+        case "resources/subscribe" | "resources/unsubscribe":
+            return subscribe(params["uri"], is_on=method == "resources/subscribe")
         case "prompts/get":
             return get(params)
         case "resources/read" if params["uri"] != "docs://gone":

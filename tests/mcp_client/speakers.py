@@ -1,7 +1,8 @@
 """Stands in for what carries messages to a server and back."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from toolkeep.audit.record_kinds import ServerAsked
@@ -22,6 +23,12 @@ class Told:
         """What was told of it."""
         self.is_alive = True
         self.has_changed = False
+        self.watched: dict[str, list[Callable[[], None]]] = {}
+
+    @contextmanager
+    def watching(self, uri: str, heard: Callable[[], None]) -> Iterator[None]:
+        self.watched[uri] = [heard]
+        yield
 
     def take_list_changed(self) -> frozenset[str]:
         changed, self.has_changed = self.has_changed, False

@@ -175,10 +175,19 @@ def test_data_that_the_command_names_is_written_and_a_denied_file_is_named_to_th
     # What a person accepted is the code, which is the same.
     assert call_all(tmp_path, [("echo", {"text": str(shop)})], grant)[0].value == "written"
     assert "Read-only file system" in kept.text
-    assert hidden.error is not None
-    found = hidden.error.diagnosis
-    assert found is not None
-    assert (found.denied, found.subject) == (Denied.FILE, str(denied))
+    add(tmp_path, "down", *server("breaks")[1:])
+    (ended,) = call_all(tmp_path, [("down_echo", {"text": str(denied)})], grant)
+    for result in (hidden, ended):
+        found = result.error.diagnosis if result.error else None
+        assert found is not None
+        assert (found.denied, found.subject) == (Denied.FILE, str(denied))
+    assert "it ended with status 1" in ended.text
+
+
+def test_a_description_with_a_set_is_the_same_at_each_start_of_python(tmp_path: Path) -> None:
+    add(tmp_path, "up", "--", interpreter(), SCRIPT, "sets")
+    (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert result.ok, result.text
 
 
 @pytest.mark.spec("AUD-5")

@@ -130,3 +130,29 @@ def test_a_list_of_a_few_giant_pages_is_not_read_to_its_end(monkeypatch: pytest.
     with pytest.raises(UpstreamFailed, match="its list of tools has more than 10000 bytes"):
         asyncio.run(McpClient(Told(tools_list=list_page)).list_entries("tools"))
     assert next(pages) == 3
+
+
+@pytest.mark.spec("MCP-4")
+def test_updates_are_reported_at_most_twice_a_second_and_a_silent_server_is_pinged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversing, "PING_SECONDS", 0.0)
+    told = Told(resources_subscribe=lambda _: {}, resources_unsubscribe=lambda _: {}, ping=refusing(-32603))
+    reported: list[float] = []
+
+    async def main() -> None:
+        watch = McpClient(told).watch("x:y", ActiveCall("call"), lambda count, *_: reported.append(count))
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watch)
+            for _ in range(20):
+                await asyncio.sleep(0)
+                for heard in told.watched.get("x:y", ()):
+                    heard()
+            assert reported == [0]
+            await asyncio.wait({watching})
+
+    with pytest.raises(ExceptionGroup) as failed:
+        asyncio.run(main())
+    assert isinstance(failed.value.exceptions[0], UpstreamError)
+    assert reported == [0, 1]
+    assert [method for method, _ in told.asked] == ["resources/subscribe", "ping", "resources/unsubscribe"]

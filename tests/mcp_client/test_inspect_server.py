@@ -1,11 +1,15 @@
 """What `add mcp` says of a server that it starts: why it fails, what it was denied, what was skipped."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.mcp_client.servers import add
+from tests.config.projects import accept
+from tests.mcp_client.servers import add, opened
+from toolkeep import ToolResult
 from toolkeep.cli.main import cli
 from toolkeep.sandbox.launch import interpreter
 
@@ -34,6 +38,24 @@ def test_the_time_to_start_can_be_set_and_says_what_was_waited_for(tmp_path: Pat
     said = refused(tmp_path, "--start-timeout", "1", *server("silent"))
     assert "it did not answer initialize in 1 s" in said
     assert "give it longer: --start-timeout SECONDS" in said
+    add(tmp_path, "up", "--start-timeout", "1", *server("banner"), is_accepted=False)
+    config = tmp_path / ".agent" / "config.yml"
+    config.write_text(config.read_text().replace("banner", "silent"))
+    accept(tmp_path)
+    assert "it did not answer initialize in 1 s" in called(tmp_path).text
+    late = tmp_path / "late"
+    late.mkdir()
+    add(late, "up", *server("late"))
+    assert called(late, timeout_s=1).value == "a"  # the time to start is none of the call
+
+
+def called(project: Path, **options: Any) -> ToolResult:
+    async def main() -> ToolResult:
+        async with opened(project) as keep:
+            keep.declare_agent("ada")
+            return await keep.call("echo", {"text": "a"}, agent="ada", **options)
+
+    return asyncio.run(main())
 
 
 def test_a_denied_file_is_said_to_be_denied_and_its_grant_is_named(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from toolkeep.cli.main import cli
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.limits import CallLimits
 from toolkeep.mcp_client.item_import import ITEMS, import_items
-from toolkeep.mcp_client.item_results import prompt_value, resource_value
+from toolkeep.mcp_client.item_results import completion_value, prompt_value, resource_value
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
 from toolkeep.mcp_client.transport import UpstreamFailed
@@ -75,7 +75,7 @@ async def get(client: Lines, arguments: Mapping[str, Any], name: str = "review")
 
 def test_prompts_and_resources_are_listed_read_and_recorded(tmp_path: Path) -> None:
     said = add_library(tmp_path)
-    assert "added 'docs' with 1 tool, 1 prompt, 6 resources" in said
+    assert "added 'docs' with 2 tools, 1 prompt, 6 resources" in said
     assert "+ resource:file_etc_passwd (file:///etc/passwd)" in said
     assert "needs mcp.prompts:docs and mcp.resources:docs" in said
 
@@ -120,7 +120,8 @@ def test_prompts_and_resources_are_listed_read_and_recorded(tmp_path: Path) -> N
         missing = ("docs://pages/a/b", "docs://new", "file:///etc/shadow")
         assert [await read(client, uri) for uri in missing] == [-32002] * 3
         assert [await read(client, f"docs://pages/{dots}") for dots in ("..", "%2E%2e")] == [-32602] * 2
-        assert await read(client, "docs://gone") == -32603
+        gone = (await client.ask("resources/read", {"uri": "toolkeep:docs/docs://gone"}))["error"]
+        assert (gone["code"], "Not there" in gone["message"]) == (-32002, True)
         long = await client.ask("resources/read", {"uri": "toolkeep:docs/docs://long"})
         assert "bytes, which is too much" in long["error"]["message"]
         # A tool by another name: nobody is offered one.
@@ -261,6 +262,10 @@ def test_the_danger_of_prompts_is_that_of_a_persons_pattern_and_of_no_tool() -> 
         {"contents": [{"uri": "docs://a", "blob": "not base64"}]},
         {"contents": [{"uri": "docs://a b", "text": "x"}]},
         {"contents": [], "resultType": "input_required"},
+        {"completion": ["a"]},
+        {"completion": {"values": [7]}},
+        {"completion": {"values": ["x"] * 101}},
+        {"completion": {"values": ["x" * 2_000]}},
         {"messages": {}},
         {"messages": [{"role": "system", "content": {"type": "text", "text": "x"}}]},
         {"messages": [{"role": "user", "content": {"type": "text", "text": 7}}]},
@@ -270,8 +275,13 @@ def test_the_danger_of_prompts_is_that_of_a_persons_pattern_and_of_no_tool() -> 
     ],
 )
 def test_an_answer_that_is_not_of_the_protocol_is_refused(said: dict[str, Any]) -> None:
+    readers: dict[str, Callable[[], Any]] = {
+        "completion": lambda: completion_value(said),
+        "contents": lambda: resource_value(said, "docs://a", "docs"),
+        "messages": lambda: prompt_value(said, "docs"),
+    }
     with pytest.raises(UpstreamFailed):
-        prompt_value(said, "docs") if "messages" in said else resource_value(said, "docs://a", "docs")
+        readers[next(iter(said))]()
 
 
 class Library:
@@ -349,11 +359,21 @@ def test_the_official_client_reads_through_toolkeep_from_the_official_server(tmp
         "prompt:*=safe",
         "--danger",
         "resource:*=safe",
+        "--completions",
+        "prompt:*",
+        "--danger",
+        "completion:*=safe",
+        "--subscriptions",
+        "*",
+        "--danger",
+        "subscription:*=safe",
     )
     add(tmp_path, "docs", *options, "--", python, str(HERE / "official_library.py"))
     config = tmp_path / ".agent" / "config.yml"
-    held = '{inherit: defaults, capabilities: ["mcp.prompts:docs", "mcp.resources:docs"]}'
-    config.write_text(f"{config.read_text()}agents:\n  mcp-local: {held}\n")
+    kinds = ("prompts", "resources", "completions", "subscriptions")
+    held = ", ".join(f"mcp.{kind}:docs" for kind in kinds)
+    agent = f"{{inherit: defaults, capabilities: [{held}]}}"
+    config.write_text(f"{config.read_text()}agents:\n  mcp-local: {agent}\n")
     accept(tmp_path)
     command = [sys.executable, "-m", "toolkeep", "mcp", "--project", str(tmp_path)]
     script = HERE.parent / "mcp_server" / "clients" / "official_items.py"
@@ -366,6 +386,9 @@ def test_the_official_client_reads_through_toolkeep_from_the_official_server(tmp
     )
     assert done.returncode == 0, done.stderr
     expected = {
+        "completed": ["kindby", "kindly"],
+        "subscribed": ["toolkeep:docs/docs://readme"],
+        "changed": "toolkeep:docs/docs://readme",
         "prompts": ["review"],
         "resources": ["toolkeep:docs/docs://readme"],
         "templates": ["toolkeep:docs/docs://pages/{name}"],

@@ -3,13 +3,16 @@
 import asyncio
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mcp_client.servers import add, call_all, opened
 from tests.mcp_server.environments import node_with_packages, python_of
+from tests.mcp_server.talk import lines, until
 from tests.tools.test_git import new_repository
 from toolkeep import ToolResult
+from toolkeep.mcp_server.dispatch import McpServer
 
 HERE = Path(__file__).resolve().parent
 
@@ -82,6 +85,36 @@ def test_the_everything_server_is_imported_and_called(node: tuple[str, Path], pr
     echo, total = call_all(project, [("echo", {"message": "hello"}), ("get-sum", {"a": 2, "b": 3})])
     assert echo.text == "Echo: hello", echo.text
     assert "5" in total.text, total.text
+
+
+@pytest.mark.spec("MCP-4")
+def test_the_everything_server_completes_arguments_and_tells_of_updates(
+    node: tuple[str, Path], project: Path
+) -> None:
+    program, packages = node
+    server = (program, str(packages / "server-everything" / "dist" / "index.js"), "stdio")
+    kinds = ("prompts", "resources", "completions", "subscriptions")
+    add(project, "all", *(word for kind in kinds for word in (f"--{kind}", "*")), "--", *server)
+    uri = "toolkeep:all/demo://resource/dynamic/text/1"
+
+    async def main() -> Any:
+        async with opened(project) as keep:
+            keep.declare_agent("mcp-local", capabilities=[f"mcp.{kind}:all" for kind in kinds])
+            async with lines(McpServer(keep)) as client:
+                await client.handshake()
+                asked = {
+                    "ref": {"type": "ref/prompt", "name": "completable-prompt"},
+                    "argument": {"name": "name", "value": "C"},
+                    "context": {"arguments": {"department": "Engineering"}},
+                }
+                completed = await client.ask("completion/complete", asked)
+                await client.ask("resources/subscribe", {"uri": uri})
+                await client.call("toggle-subscriber-updates")
+                updated = {"method": "notifications/resources/updated", "params": {"uri": uri}}
+                await until(lambda: {"jsonrpc": "2.0", **updated} in client.heard)
+                return completed["result"]["completion"]["values"]
+
+    assert asyncio.run(main()) == ["Charlie"]
 
 
 def test_the_git_server_serves_a_repository(project: Path) -> None:

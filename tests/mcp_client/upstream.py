@@ -12,7 +12,7 @@ from typing import Any
 MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
 ECHO: dict[str, Any] = {
     "name": "echo",
-    "description": "Give back a text.",
+    "description": f"Give back a text of {set('abcdefgh')}." if MODE == "sets" else "Give back a text.",
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
 }
 HEARD: list[str] = []
@@ -39,6 +39,8 @@ def initialize(request: dict[str, Any]) -> None:
     CAPABILITIES.update(request["params"]["capabilities"])
     if MODE == "silent":
         time.sleep(60)
+    if MODE == "late":
+        time.sleep(1.5)
     version = "1999-01-01" if MODE == "old" else request["params"]["protocolVersion"]
     server = {"name": "up\x1b[31mstream", "version": "1"}
     answer(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server})
@@ -225,6 +227,7 @@ WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
     "touches": touch,
     "another": lambda request, _: say({"id": request["id"] + 100, "result": text("not yours")}),
     "dies": lambda *_: sys.exit(7),
+    "breaks": lambda _, words: Path(words).read_text(),
     "junk": lambda *_: write("Content-Length: 12\n"),
     "fails": lambda request, _: answer(request, {**text("no such book"), "isError": True}),
     "error": lambda request, _: say(

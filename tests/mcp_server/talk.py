@@ -43,6 +43,7 @@ class Lines:
         self.heard: list[dict[str, Any]] = []
         """Notifications, and requests of the server."""
         self.frames: list[bytes] = []
+        self.server = server
         self.speaker = StdioServer(server, self._hear)
 
     def _hear(self, frame: bytes) -> None:

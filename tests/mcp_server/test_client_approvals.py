@@ -9,7 +9,7 @@ import pytest
 
 from tests.mcp_server.conftest import TOOLS, sent
 from tests.mcp_server.talk import TASKS, Lines, lines, meta, until
-from toolkeep import Keep, open_keep
+from toolkeep import Keep, open_keep, tool
 from toolkeep.approval.question import Answer
 from toolkeep.mcp_server import approval_notices
 from toolkeep.mcp_server.client_approvals import ask_client
@@ -141,8 +141,9 @@ def test_the_clients_yes_counts_where_it_was_switched_on_and_is_recorded_as_its_
     (asked,) = [one["params"] for one in heard]
     assert asked["requestedSchema"]["properties"]["answer"]["enum"] == ["Approve", "Deny"]
     assert asked["requestedSchema"]["required"] == [*asked["requestedSchema"]["properties"]] == ["answer"]
-    assert "send_note" in asked["message"]
-    assert '"hi"' in asked["message"]
+    heading, argument, *_ = asked["message"].split("\n")  # some clients show three lines
+    assert heading == "Approve this call of send_note? Danger: medium"
+    assert argument.split() == ["|", '"text":', '"hi"']
     entries = [line for line in _log(keep) if b'"approval":{' in line]
     assert entries
     assert all(b'"way":"client"' in line and b"client of mcp-local" in line for line in entries)
@@ -362,22 +363,42 @@ def test_an_unasked_answer_is_no_yes(keep: Keep) -> None:
 
 
 @pytest.mark.spec("POL-4")
-def test_a_call_in_the_inbox_becomes_a_task(waiting_keep: Keep) -> None:
+def test_a_call_in_the_inbox_becomes_a_task_whose_status_says_where_to_approve_it(waiting_keep: Keep) -> None:
+    may_end = asyncio.Event()
+
+    @tool(name="send_note", danger="medium")
+    async def send_slowly(text: str) -> str:
+        """Send a note, some time.
+
+        Args:
+            text: What it says.
+        """
+        sent.append(text)
+        await may_end.wait()
+        return f"sent {text}"
+
+    waiting_keep.unregister("send_note")
+    waiting_keep.register(send_slowly)
+
     async def act(client: Lines) -> Any:
         created = (await client.modern("tools/call", NOTE, TASKS))["result"]
-        working = (await client.modern("tasks/get", {"taskId": created["taskId"]}, TASKS))["result"]
+
+        async def now() -> Any:
+            return (await client.modern("tasks/get", {"taskId": created["taskId"]}, TASKS))["result"]
+
+        states = [created, await now()]
         assert sent == []
         answer_in_the_inbox(waiting_keep, "approve")
         await until(lambda: sent)
-        done = working
-        while done["status"] == "working":
-            done = (await client.modern("tasks/get", {"taskId": created["taskId"]}, TASKS))["result"]
-        return created, working, done
+        states.append(await now())
+        may_end.set()
+        while (done := await now())["status"] == "working":
+            pass
+        return states, done
 
-    created, working, done = modern(waiting_keep, act)
-    assert (created["resultType"], created["statusMessage"]) == (
-        "task",
-        "The call is waiting for approval.",
-    )
-    assert (working["status"], done["status"]) == ("working", "completed")
+    states, done = modern(waiting_keep, act)
+    assert [one["status"] for one in (*states, done)] == ["working"] * 3 + ["completed"]
+    words = "Waiting for approval: send_note (danger: medium). Run `toolkeep approve "
+    assert [one.get("statusMessage", "").startswith(words) for one in states] == [True, True, False]
+    assert "statusMessage" not in states[2]
     assert done["result"]["content"][0]["text"] == "sent hi"

@@ -53,8 +53,8 @@ def test_with_a_problem_in_one_schema_neither_can_be_used() -> None:
     problem = Problem(field="output_schema", code=Code.SCHEMA_BROKEN, message="is broken", fix="fix it")
     broken = Compilation(None, [problem], [])
     for schemas in (
-        ToolSchemas("read_file", lambda: (fine, broken)),
-        ToolSchemas("read_file", lambda: (broken, fine)),
+        ToolSchemas("read_file", {}, lambda: (fine, broken)),
+        ToolSchemas("read_file", {}, lambda: (broken, fine)),
     ):
         for name in ("arguments", "output"):
             with pytest.raises(SchemaBroken, match="is broken"):

@@ -86,3 +86,8 @@ def test_every_tool_says_what_it_does_to_the_world() -> None:
     assert {one["constraints"]["required_isolation"] for one in data.values()} == {"strict"}
     steady = {name for name, one in data.items() if one["determinism"] == "Deterministic"}
     assert steady == {"read_file", "list_directory", "grep_search"}
+
+
+def test_only_our_own_words_about_a_write_are_labelled() -> None:
+    labelled = {tool.name: dict(tool.flow) for tool, _ in BUILT_IN_TOOLS if tool.flow}
+    assert labelled == dict.fromkeys(("write_file", "edit_code"), {"": {"system": "text"}})

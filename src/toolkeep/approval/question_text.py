@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from toolkeep.approval.argument_summary import outline
 from toolkeep.approval.coverage import ANY, Constraint
-from toolkeep.approval.question import Answer, Question, covered
+from toolkeep.approval.question import Answer, FlowLine, Question, covered
 from toolkeep.calls import DEFAULT_POLICY
 from toolkeep.limits import VIEW_CHARS
 from toolkeep.text.columns import count_columns, sanitize_line
@@ -49,6 +49,7 @@ def render_question(question: Question, *, now: float, width: int = 80) -> list[
         *_arguments(question, width),
         *_part("Difference", question.difference, question, width),
         *_part("It would access", "\n".join(map(visible, question.touches)), question, width),
+        *_part("Where it comes from", "\n".join(map(flow_line, question.flow)), question, width),
         *_part("Permitted by", _permitted_by(question), question, width),
         *_label("Agent", name(question.agent), width),
         *(_label("Session", name(question.session), width) if question.session else ()),
@@ -59,6 +60,22 @@ def render_question(question: Question, *, now: float, width: int = 80) -> list[
         *(line for why in question.why for line in _label("Why", sanitize_line(why), width)),
         *_label("Expires", f"{moment(question.expires_at)}, {until(question.expires_at, now)}", width),
     ]
+
+
+_ORIGINS: Final = {
+    "user": "named by the user",
+    "system": "made by a service",
+    "outside": "from outside; the user did not name it",
+    "unknown": "of unknown origin; the user did not name it",
+}
+
+
+def flow_line(line: FlowLine) -> str:
+    """Where one value comes from, in words."""
+    text = f"{visible(line.argument)} {visible(line.value)}: {_ORIGINS.get(line.origin, line.origin)}"
+    if line.source:
+        text += f"; {visible(line.source)} says: {visible(line.excerpt)}"
+    return text
 
 
 def _permitted_by(question: Question) -> str:

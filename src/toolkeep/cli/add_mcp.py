@@ -57,6 +57,18 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     metavar="PATTERN",
     help="Resources to pass on, by URI, such as 'docs://*'; repeatable.",
 )
+@click.option(
+    "--completions",
+    multiple=True,
+    metavar="PATTERN",
+    help="Complete arguments, such as 'prompt:*' and 'resource:docs://*'; repeatable.",
+)
+@click.option(
+    "--subscriptions",
+    multiple=True,
+    metavar="PATTERN",
+    help="Resources to subscribe to, by URI; repeatable.",
+)
 @click.option("--code", multiple=True, help="A folder or file of its program; repeatable.")
 @click.option(
     "--env", "variables", multiple=True, help="A variable as NAME=TEXT, or NAME to copy yours; repeatable."
@@ -84,6 +96,13 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     "--danger", "dangers", multiple=True, metavar="TOOL=LEVEL", help="Danger of one of its tools; repeatable."
 )
 @click.option("--observe", is_flag=True, help="Run it in a throw-away sandbox first, and propose a grant.")
+@click.option(
+    "--call",
+    "calls",
+    multiple=True,
+    metavar="TOOL=JSON",
+    help="With --observe: make this call there too, so that the grant covers it; repeatable.",
+)
 @click.option("--refresh", is_flag=True, help="List the tools of an added server again.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
@@ -95,6 +114,8 @@ def command(
     capabilities: tuple[str, ...],
     prompts: tuple[str, ...],
     resources: tuple[str, ...],
+    completions: tuple[str, ...],
+    subscriptions: tuple[str, ...],
     code: tuple[str, ...],
     variables: tuple[str, ...],
     headers: tuple[str, ...],
@@ -105,6 +126,7 @@ def command(
     issuer: str | None,
     allow_scripts: tuple[str, ...],
     dangers: tuple[str, ...],
+    calls: tuple[str, ...],
     *,
     allow_new: bool,
     sign_in: bool,
@@ -125,6 +147,8 @@ def command(
     With --from and no NAME, all servers of a client's file are added, each with its own verdict. Credentials
     in their variables and headers are stored in the state folder, and not in the project.
     """
+    if calls and not observe:
+        raise click.UsageError("--call needs --observe: elsewhere a call would have effects.")
     root = project_folder(project)
     options = InstallOptions(allow_new=allow_new, allow_scripts=allow_scripts, as_json=as_json)
     if name is None:
@@ -143,15 +167,20 @@ def command(
         file = source or _client_file(server)
         entry, given = _described(root, name, file or server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
-        lists = {"prompts": list(prompts), "resources": list(resources)}
-        entry |= {key: patterns for key, patterns in lists.items() if patterns}
+        lists = {
+            "prompts": prompts,
+            "resources": resources,
+            "completions": completions,
+            "subscriptions": subscriptions,
+        }
+        entry |= {key: list(patterns) for key, patterns in lists.items() if patterns}
         entry |= {"start_timeout_s": start_timeout} if start_timeout else {}
         add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if file is not None:
             _agree(entry, is_agreed=yes, as_json=as_json)
         with resolved_packages(root, entry, options) as packages:
             if observe:
-                ask_for_grant(root, name, entry, packages, is_asked=not yes, as_json=as_json)
+                ask_for_grant(root, name, entry, packages, calls, is_asked=not yes, as_json=as_json)
             told = import_server(root, name, entry, given, packages, choices)
     is_new = told.pop("is_new")
     if as_json:

@@ -90,6 +90,7 @@ def command(
             agent=agent,
             forwarded=True,
             session=session,
+            caller="command",
             timeout_s=timeout_s,
             idempotency_key=idempotency_key,
             kind=kind_of(name),

@@ -56,6 +56,8 @@ def import_server(
         capabilities=capabilities_of(entry),
         prompts=tuple(entry.get("prompts") or ()),
         resources=tuple(entry.get("resources") or ()),
+        completions=tuple(entry.get("completions") or ()),
+        subscriptions=tuple(entry.get("subscriptions") or ()),
         target=target_of(entry, str(root / ".agent")),
     )
     taken = [] if choices.is_there else _taken(root)

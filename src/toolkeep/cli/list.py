@@ -44,7 +44,7 @@ def _words(words: Sequence[str]) -> click.Choice[str]:
     "--kind",
     type=_words([word.value for word in CallKind]),
     default=CallKind.TOOL.value,
-    help="Tools, or prompts or resources of upstream MCP servers.",
+    help="Tools, or what upstream MCP servers pass on beside tools.",
 )
 @click.option("--source", type=_words(get_args(SourceKind)), help="Only tools from this kind of source.")
 @click.option("--state", type=_words([word.value for word in ToolState]), help="Only tools in this state.")

@@ -109,12 +109,16 @@ def command(
 
 
 def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wait_s: float | None) -> "Keep":
-    from toolkeep.keep.open import open_state, read_configuration
     from toolkeep.mcp_server.client_approvals import ask_client
 
-    if wait_s is None:
-        wait_s = read_configuration(root, open_state(root)).approval_wait_s or INBOX_WAIT_S
-    return keep_with(files, root, tools=tools, approver=ask_client, approval_wait_s=wait_s)
+    return keep_with(
+        files,
+        root,
+        tools=tools,
+        approver=ask_client,
+        approval_wait_s=wait_s,
+        default_wait_s=INBOX_WAIT_S,
+    )
 
 
 def _page_url(root: Path) -> str:

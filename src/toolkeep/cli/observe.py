@@ -4,6 +4,7 @@ Nothing is granted by default: not by Enter, not without a terminal.
 """
 
 import asyncio
+import json
 import re
 import shlex
 import sys
@@ -13,24 +14,28 @@ from typing import Any, Final
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from toolkeep.cli.approval_prompt import can_ask, forget_typed
 from toolkeep.cli.danger_dialogue import reading_tools, typed_line
-from toolkeep.cli.options import print_json, say
+from toolkeep.cli.options import is_agreed, print_json, say
 from toolkeep.cli.progress import progress
 from toolkeep.cli.upstream_access import started_entry, trusted_paths_of
 from toolkeep.errors import ImportRefused
 from toolkeep.execution.observation.proposed_grant import Observation, Proposal, propose_grant
-from toolkeep.mcp_client.observe_server import observe_server
+from toolkeep.mcp_client.observe_server import SampleCall, observe_server
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.pinned_tools import PinnedTools
 from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
-from toolkeep.text.display import counted, visible, visible_lines
+from toolkeep.text.display import counted, echo_name, shorten, visible, visible_lines
 
 _NUMBERS: Final = re.compile(r"[\d\s,]*")
-_OWN_OPTIONS: Final = frozenset(("observe", "as_json", "log_level", "yes"))
+_OWN_OPTIONS: Final = frozenset(("observe", "calls", "as_json", "log_level", "yes"))
+_AGAIN: Final = "A call failed. Observe again, with the content of the files that it may read?"
 _READING: Final = 50
 """Reading tools that are printed as options."""
+_REASON: Final = 160
+"""Characters of why a call failed."""
 
 
 def ask_for_grant(
@@ -38,6 +43,7 @@ def ask_for_grant(
     name: str,
     entry: dict[str, Any],
     packages: PinnedPackages | None,
+    calls: Sequence[str],
     *,
     is_asked: bool,
     as_json: bool,
@@ -50,29 +56,66 @@ def ask_for_grant(
         raise ImportRefused(
             f"'{name}'", "is not a program, and only programs are observed", hint="leave --observe out"
         )
-    _, trusted = trusted_paths_of(root)
-    try:
-        with progress("Observing the server"):
-            started = started_entry(root, entry, packages)
-            observation = asyncio.run(observe_server(started, str(root), trusted))
-            proposal = propose_grant(observation)
-    except ValueError as error:
-        raise ImportRefused(f"'{name}'", str(error), hint="name a program that is there") from error
-    reading, command = _reading(observation, name), _command()
-    if as_json:
-        print_json({"upstream": name, **_data(observation, proposal, reading, command)})
-    else:
-        _show(observation, proposal)
-    if is_asked and not as_json and can_ask():
+    samples = [_sample_call(text) for text in calls]
+    tools = [tool for tool, _ in samples]
+    while True:
+        observation, proposal = _observed(root, name, entry, packages, samples)
+        if as_json or not (is_asked and can_ask()):
+            break
+        _show(observation, proposal, tools)
         granted = [proposal.lines[number].capability for number in _ticked(len(proposal.lines))]
         entry.update({"capabilities": [*(entry.get("capabilities") or ()), *granted]} if granted else {})
-        return
-    if not as_json:
+        # A call that failed on an empty file goes further with its content.
+        if not any(observation.calls) or not any(one.startswith("fs.read:") for one in granted):
+            return
+        forget_typed()
+        if not is_agreed(_AGAIN):
+            return
+    reading, command = _reading(observation, name), _command()
+    if as_json:
+        print_json({"upstream": name, **_data(observation, proposal, tools, reading, command)})
+    else:
+        _show(observation, proposal, tools)
         _show_command(proposal, reading, command)
     sys.exit(0)
 
 
-def _show(observation: Observation, proposal: Proposal) -> None:
+def _observed(
+    root: Path,
+    name: str,
+    entry: dict[str, Any],
+    packages: PinnedPackages | None,
+    samples: Sequence[SampleCall],
+) -> tuple[Observation, Proposal]:
+    _, trusted = trusted_paths_of(root)
+    # Hosts that the person grants meanwhile stay out: calls that reach them have effects.
+    given = click.get_current_context().params["capabilities"]
+    held = [one for one in entry.get("capabilities") or () if one in given or not one.startswith("net.")]
+    started = started_entry(root, {**entry, "capabilities": held}, packages)
+    try:
+        with progress("Observing the server"):
+            observation = asyncio.run(observe_server(started, str(root), trusted, samples))
+            proposal = propose_grant(observation)
+    except ValueError as error:
+        raise ImportRefused(f"'{name}'", str(error), hint="name a program that is there") from error
+    new = [line for line in proposal.lines if line.capability not in (entry.get("capabilities") or ())]
+    return observation, replace(proposal, lines=tuple(new))
+
+
+def _sample_call(text: str) -> SampleCall:
+    """A tool and its arguments, from TOOL=JSON; a tool without arguments by its name alone."""
+    tool, _, arguments = text.partition("=")
+    try:
+        found = json.loads(arguments or "{}")
+    except ValueError:
+        found = None
+    if not tool or not isinstance(found, dict):
+        hint = """write TOOL=JSON, such as 'search={"query": "dune"}'"""
+        raise ImportRefused(f"'{echo_name(text)}'", "names no call", hint=hint)
+    return tool, found
+
+
+def _show(observation: Observation, proposal: Proposal, tools: Sequence[str]) -> None:
     started = counted(observation.rounds, "time")
     say(f"Started {started}, with dummies for your secrets and empty files for those of the project.")
     if observation.tools is not None:
@@ -82,13 +125,16 @@ def _show(observation: Observation, proposal: Proposal) -> None:
         say(f"It did not list its tools: {observation.failure}.")
         for words in visible_lines(observation.last_words).splitlines():
             say(f"  | {words}")
+    for tool, reason in zip(tools, observation.calls, strict=False):
+        outcome = f"failed: {shorten(visible(reason), _REASON)}" if reason else "worked"
+        say(f"The call of {visible(tool)} {outcome}")
     say("It asked for:" if proposal.lines else "It asked for nothing that can be granted.")
     width = max((len(line.words) for line in proposal.lines), default=0)
     for number, line in enumerate(proposal.lines, 1):
         say(f"  {number:2} [ ] {line.words:{width}}  {line.capability}")
     if proposal.notes:
         say("Not offered:", *(f"  - {note}" for note in proposal.notes))
-    say("What its tools use when they are called is not seen, nor which variables it reads.")
+    say("What its tools use in other calls is not seen, nor which variables it reads.")
 
 
 def _ticked(count: int) -> list[int]:
@@ -107,6 +153,8 @@ def _ticked(count: int) -> list[int]:
 def _show_command(proposal: Proposal, reading: Iterable[str], command: Sequence[str]) -> None:
     say("Nothing was granted or added. To add it, keep the options that you want:")
     say(f"  {shlex.join(_with_options(command, proposal))}")
+    if any(line.capability.startswith("net.") for line in proposal.lines):
+        say("  What a host answers may lead to more: with its --capability, observe again.")
     if dangers := " ".join(f"--danger {shlex.quote(f'{tool}=low')}" for tool in reading):
         say(f"  Its reading tools ask no more with: {dangers}")
 
@@ -141,7 +189,11 @@ def _reading(observation: Observation, name: str) -> list[str]:
 
 
 def _data(
-    observation: Observation, proposal: Proposal, reading: list[str], command: Sequence[str]
+    observation: Observation,
+    proposal: Proposal,
+    tools: Sequence[str],
+    reading: list[str],
+    command: Sequence[str],
 ) -> dict[str, Any]:
     return {
         "granted": [],
@@ -149,6 +201,10 @@ def _data(
         "tools": None if observation.tools is None else len(observation.tools),
         "needs_nothing": observation.needs_nothing,
         "last_words": visible_lines(observation.last_words),
+        "calls": [
+            {"tool": tool, "failed": shorten(visible(reason), _REASON)}
+            for tool, reason in zip(tools, observation.calls, strict=False)
+        ],
         "lines": [{"words": line.words, "capability": line.capability} for line in proposal.lines],
         "not_offered": list(proposal.notes),
         "reading_tools": reading,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,24 +74,34 @@ def resolved_packages(
 ) -> Iterator[PinnedPackages | None]:
     """Resolve what a server needs, as the registry has it now, and install it; None for other programs.
 
-    What is installed is removed again if the body fails or exits.
+    What is installed is removed again if the body fails. If it exits, since the server was only observed, the
+    packages stay for an hour, for the command that adds it.
     """
-    packages = _resolve(root, entry, options)
+    command = read_command(tuple(entry.get("command") or ()))
+    if command is None:
+        yield None
+        return
+    trees = trees_of(root)
+    for digest in trees.forget_expired():
+        discard_packages(root, digest)
+    wanted = msgspec.structs.replace(command, arguments=())
+    key = sha256(msgspec.json.encode([wanted, options.allow_new, options.allow_scripts])).hexdigest()
+    packages = trees.recall(key) or _resolve(trees, command, options)
+    if not options.as_json:
+        say(f"  {counted(len(packages.locked()), 'package')}, {_headline(command, packages)}")
     try:
         yield packages
+    except SystemExit:
+        trees.remember(key, packages)
+        raise
     except BaseException:
-        if packages is not None:
-            discard_packages(root, packages.digest)
+        discard_packages(root, packages.digest)
         raise
 
 
-def _resolve(root: Path, entry: Mapping[str, Any], options: InstallOptions) -> PinnedPackages | None:
-    command = read_command(tuple(entry.get("command") or ()))
-    if command is None:
-        return None
+def _resolve(trees: PackageTrees, command: PackageCommand, options: InstallOptions) -> PinnedPackages:
     manager = _manager(command.ecosystem)
     before = None if options.allow_new else datetime.now(UTC) - timedelta(days=MIN_RELEASE_AGE_DAYS)
-    trees = trees_of(root)
     with trees.staging() as folder:
         install = ConfinedInstall(folder, manager.registry)
         with progress("Resolving its packages"):
@@ -98,8 +109,6 @@ def _resolve(root: Path, entry: Mapping[str, Any], options: InstallOptions) -> P
         _ask_about_age(found, options)
         pinned = _with_scripts(found.pinned, options.allow_scripts)
         _install(manager, install, trees, pinned)
-    if not options.as_json:
-        say(f"  {counted(len(pinned.locked()), 'package')}, {_headline(command, pinned)}")
     return pinned
 
 

@@ -12,6 +12,8 @@ from toolkeep.cli.call_arguments import arguments, read_arguments
 from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed, tools_option
 from toolkeep.cli.project_context import ProjectContext
 from toolkeep.cli.tool_selection import complete_name
+from toolkeep.flow.session_store import MemorySessionStates, SessionStates
+from toolkeep.flow.tracker import Flow
 from toolkeep.keep.approval_preview import ApprovalPreview
 from toolkeep.keep.approval_preview import preview_approval_need as asking
 from toolkeep.policy.authorize import Authorizer
@@ -19,6 +21,7 @@ from toolkeep.policy.cedar_engine import AgentEntity
 from toolkeep.policy.decision_explain import Explanation, PolicyResult, Touch, explain
 from toolkeep.policy.policy_settings import Grant
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 from toolkeep.text.display import echo_name, visible
 
 
@@ -73,7 +76,13 @@ def _answer(world: ProjectContext, name: str, text: bytes, agent: str, session: 
     checked = world.keep.try_validate_arguments(name, text, agent=agent)
     if isinstance(checked, Refusal):
         return Answer(agent, checked.tool, _before_policy(world, authorizer, checked, name, agent))
-    request = ToolCall(id="explain", tool=checked.tool, arguments=None, agent=agent, session=session)
+    watched = None
+    if world.settings.flow is not None:
+        authorizer.flow = Flow(world.settings.flow, _session_states(world))
+        watched = authorizer.flow.session_of(agent, session)
+    request = ToolCall(
+        id="explain", tool=checked.tool, arguments=None, agent=agent, session=session, flow=watched
+    )
     explained = explain(authorizer, world.holder(agent), request, checked)
     if not isinstance(explained.outcome, PermittedCall):
         return Answer(agent, checked.tool, explained)
@@ -82,6 +91,13 @@ def _answer(world: ProjectContext, name: str, text: bytes, agent: str, session: 
     finally:
         for one in explained.outcome.touched:
             one.close()
+
+
+def _session_states(world: ProjectContext) -> SessionStates:
+    """The stored states of sessions; none if there are none yet, and nothing is made."""
+    if world.state is None or not (world.state.folder / "sessions.db").exists():
+        return MemorySessionStates()
+    return SqliteSessionStates(world.state.folder)
 
 
 def _before_policy(
@@ -214,5 +230,7 @@ def _policy_line(policy: PolicyResult) -> str:
 
 def _asking_words(policy: PolicyResult) -> str:
     if policy.asks:
-        return ", and requires approval"
+        return (
+            ", unless a person approves" if policy.finding.effect == "forbid" else ", and requires approval"
+        )
     return ", and waives approval that policies require" if policy.is_silent else ""

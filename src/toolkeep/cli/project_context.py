@@ -81,7 +81,12 @@ class ProjectContext:
     def authorizer(self, sources: Sequence[PolicySource], examples: Iterable[Example] = ()) -> Authorizer:
         """An authorizer for these policies."""
         return Authorizer(
-            ActivePolicies(sources, held_back=self.settings.policies_held_back, measures=self.measures),
+            ActivePolicies(
+                sources,
+                held_back=self.settings.policies_held_back,
+                is_flow_standard=self.settings.flow is not None and self.settings.flow.is_standard,
+                measures=self.measures,
+            ),
             agents=self.grants,
             project=str(self.root),
             state_folder=self._state_folder,

@@ -234,13 +234,17 @@ def _log_json() -> None:
 
 
 def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wait_s: float | None) -> "Keep":
-    from toolkeep.keep.open import open_state, read_configuration
     from toolkeep.limits import WAIT_FOR_PERSON_SECONDS
     from toolkeep.server.api.call_routes import defer_to_inbox
 
-    if wait_s is None:
-        wait_s = read_configuration(root, open_state(root)).approval_wait_s or WAIT_FOR_PERSON_SECONDS
-    return keep_with(files, root, tools=tools, approver=defer_to_inbox, approval_wait_s=wait_s)
+    return keep_with(
+        files,
+        root,
+        tools=tools,
+        approver=defer_to_inbox,
+        approval_wait_s=wait_s,
+        default_wait_s=WAIT_FOR_PERSON_SECONDS,
+    )
 
 
 def _followed(named: "Sequence[ToolsFile]") -> "AbstractContextManager[ReloadedFiles]":

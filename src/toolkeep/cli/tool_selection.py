@@ -37,6 +37,7 @@ def keep_with(
     approver: "Approver | None" = None,
     answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
+    default_wait_s: float = 0.0,
 ) -> Keep:
     """Open a keep with the tools of the project and of files; unusable ones are skipped, with a warning.
 
@@ -47,6 +48,7 @@ def keep_with(
         approver=approver,
         answerer=answerer,
         approval_wait_s=approval_wait_s,
+        default_wait_s=default_wait_s,
         follow_store=False,
     )
     for skipped in keep.start_up.skipped[:LISTED_NAMES]:

@@ -8,6 +8,7 @@ import logging
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolkeep.config.env_interpolation import TOOL_LISTS
@@ -66,7 +67,7 @@ class ConsentItems:
         return (*self._runs(), *self._grants(), *self._loosens())
 
     def _effect(self, kind: EffectKind, what: str, pointer: str) -> Effect:
-        return Effect(kind=kind, what=what, place=self._document.key_place(pointer))
+        return Effect(kind=kind, what=what, locate=partial(self._document.key_place, pointer))
 
     def _written(self, *path: str | int) -> str:
         """What the file itself says: a default is not what a variable will hold."""
@@ -155,7 +156,7 @@ class ConsentItems:
                 held = self._written("upstreams", upstream, "capabilities", index)
                 what = f"upstream '{visible(upstream)}' may reach {held}"
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/capabilities/{index}")
-            for key in ("prompts", "resources"):
+            for key in ("prompts", "resources", "completions", "subscriptions"):
                 for index in range(len(said.get(key) or ())):
                     which = self._written("upstreams", upstream, key, index)
                     what = f"upstream '{visible(upstream)}' passes on {key} {which}"

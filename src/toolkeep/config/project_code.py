@@ -228,8 +228,8 @@ def _of_words(argv: Any, code: Any, root: Path, *, is_served: bool) -> Iterator[
     listed = [word for word in code if isinstance(word, str)] if isinstance(code, list) else []
     for index, word in enumerate((*words, *listed)):
         path = _below(root, word)
-        is_program = index == 0 and "/" in word and path.is_relative_to(root)
-        if is_program or (path.is_relative_to(root) and _is_file(path)):
+        is_program = index == 0 and "/" in word
+        if path.is_relative_to(root) and (is_program or _is_file(path)):
             if is_served and 0 < index < len(words) and is_data(str(path), index):
                 continue
             yield path
@@ -255,7 +255,7 @@ def is_of_environment(name: str) -> bool:
 
 def _below(root: Path, word: str) -> Path:
     """A path relative to the project folder."""
-    return Path(os.path.normpath(root / word)) if "\0" not in word else root
+    return Path(os.path.normpath(os.path.join(root, word))) if "\0" not in word else root  # noqa: PTH118
 
 
 def hash_code(files: Iterable[Path], root: Path) -> dict[str, str]:

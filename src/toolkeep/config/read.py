@@ -12,7 +12,7 @@ import os
 import stat
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
 from toolkeep.flow.flow_settings import FlowSettings, read_flow
 from toolkeep.host.files import read_ordinary
-from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
+from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.pointers import child, escaped, steps_of
 from toolkeep.json_values.yaml import Document, Place, read_yaml
 from toolkeep.limits import (
@@ -71,6 +71,8 @@ IsAccepted = Callable[[str, str], bool]
 """Whether a person accepted the file at a path with a seal."""
 AcceptedBefore = Callable[[str], str | None]
 """The content of the file at a path that a person accepted last."""
+Parse = Callable[[bytes, str], Document]
+"""Parses the content of the file at a path."""
 
 
 def read_settings(
@@ -80,6 +82,7 @@ def read_settings(
     *,
     accepted_before: AcceptedBefore = lambda _: None,
     takes_proposals: bool = False,
+    parse: Parse = read_yaml,
 ) -> Settings:
     """The combined settings of the user's and the project's files.
 
@@ -89,9 +92,11 @@ def read_settings(
     settings = DEFAULT_SETTINGS
     for path in files.user:
         if (raw := _bytes(path, is_users=True)) is not None:
-            settings = _File(path, raw, settings, environment).settings(lambda *_: True)
+            document = parse(raw, str(path))
+            settings = _File(path, document, settings, environment).settings(lambda *_: True)
     if files.project is not None and (raw := _bytes(files.project, is_users=False)) is not None:
-        file = _File(files.project, raw, settings, environment, is_project=True)
+        document = parse(raw, str(files.project))
+        file = _File(files.project, document, settings, environment, is_project=True)
         settings = file.settings(is_accepted, accepted_before, takes_proposals=takes_proposals)
     return settings
 
@@ -110,19 +115,13 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
         raise FileUnreadable(str(path), f"is writable by everybody; run: chmod o-w {path}")
 
 
-@lru_cache(maxsize=4)
-def _parsed(raw: bytes, path: str) -> Document:
-    """The parsed file, which nobody changes; a command reads its configuration more than once."""
-    return read_yaml(raw, path)
-
-
 class _File:
     """One file over the settings without it."""
 
     def __init__(
         self,
         path: Path,
-        raw: bytes,
+        document: Document,
         before: Settings,
         environment: Mapping[str, str],
         *,
@@ -132,7 +131,7 @@ class _File:
         self._before = before
         self._environment = environment
         self._is_project = is_project
-        self._document = _parsed(raw, self._path)
+        self._document = document
 
     def settings(
         self,
@@ -181,7 +180,8 @@ class _File:
         # The effects too: under other user settings the same file may grant more than the person saw. The
         # code too: the file only names it, and another script under the same name is another tool.
         sealed = {"file": self._document.data, "effects": said, "code": code}
-        seal = canonical_hash(sealed)
+        content = canonical_bytes(sealed)
+        seal = hashlib.sha256(content).hexdigest()
         counts = not self._is_project or not effects or is_accepted(real_path, seal)
         text = None if counts else accepted_before(real_path)
         before = json.loads(text) if text else None
@@ -192,7 +192,7 @@ class _File:
             effects=effects,
             counts=counts,
             code=code,
-            content=canonical_bytes(sealed).decode() if self._is_project else "",
+            content=content.decode() if self._is_project else "",
             changed_code=changed_files(before["code"], code) if before else (),
             is_changed=before is not None and {**sealed, "code": None} != {**before, "code": None},
         )
@@ -376,6 +376,7 @@ class _File:
     def _tools(
         self, data: dict[str, Any], code: Mapping[str, str], *, held_back: str
     ) -> Iterator[ConfiguredTool]:
+        root = str(Path(self._path).parent.parent) if self._is_project else ""
         for pointer in TOOL_LISTS:
             for index, tool in enumerate(at(data, pointer) or ()):
                 name = tool.get("name") if isinstance(tool, dict) else None
@@ -385,7 +386,7 @@ class _File:
                     locate=partial(_locate, self._document, f"{pointer}/{index}"),
                     is_project=self._is_project,
                     held_back=held_back,
-                    root=str(Path(self._path).parent.parent) if self._is_project else "",
+                    root=root,
                     code=code,
                 )
 

@@ -152,6 +152,14 @@ _UPSTREAM: Schema = {
             "description": "The prompts of an MCP server to pass on, as patterns; `*` is all.",
         },
         "resources": {**_NAMES, "description": "The resources to pass on, as patterns of URIs; `*` is all."},
+        "completions": {
+            **_NAMES,
+            "description": "Where to complete arguments: patterns of `prompt:NAME` and `resource:TEMPLATE`.",
+        },
+        "subscriptions": {
+            **_NAMES,
+            "description": "The passed on resources that agents may subscribe to, as patterns of URIs.",
+        },
         "openapi": {**_WHERE, "description": "Path of the document, from the folder of this file."},
         "url": {
             **_WHERE,
@@ -166,7 +174,8 @@ _UPSTREAM: Schema = {
         "danger": {
             "type": "object",
             "description": "Danger of an operation or tool, by its name there; "
-            "`prompt:PATTERN` and `resource:PATTERN` for what an MCP server passes on.",
+            "`prompt:PATTERN`, `resource:PATTERN`, `completion:*` and `subscription:*` for what a server "
+            "passes on.",
             "additionalProperties": {"enum": ["safe", "low", "medium", "high", "critical"]},
         },
         "flow": {

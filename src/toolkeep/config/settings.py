@@ -31,7 +31,12 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: EffectKind
     what: str
-    place: "Place"
+    locate: "Callable[[], Place]"
+
+    @property
+    def place(self) -> "Place":
+        """Where the file says it."""
+        return self.locate()
 
 
 class CodeCopy(msgspec.Struct, frozen=True):

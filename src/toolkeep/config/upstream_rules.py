@@ -25,6 +25,8 @@ _OF_MCP = frozenset(
         "tools",
         "prompts",
         "resources",
+        "completions",
+        "subscriptions",
         "protocol",
         "oauth",
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 
-KINDS = (*TOUCH_FORMS, "mcp.prompts", "mcp.resources")
+KINDS = (*TOUCH_FORMS, "mcp.prompts", "mcp.resources", "mcp.completions", "mcp.subscriptions")
 """The kinds of capabilities. No parameter names what the last ones are about, an upstream."""
 
 

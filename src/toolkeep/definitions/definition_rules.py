@@ -124,6 +124,8 @@ def _sizes(definition: ToolDefinition) -> Iterator[Problem]:
         "required_permissions": list(definition.required_permissions),
     }
     for field, value in stored.items():
+        if not value:  # of most definitions, and three are made for an import
+            continue
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         if len(text.encode(errors="surrogatepass")) > STORED_JSON_BYTES:
             yield _problem(field, f"are over {STORED_JSON_BYTES} bytes as JSON", "shorten them")

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from toolkeep.definitions.definition_rules import refuse_problems
-from toolkeep.definitions.injection_scan import InjectionFinding, quarantine_reasons, scan_for_injection
 from toolkeep.definitions.moved_definitions import with_moved_definitions
 from toolkeep.definitions.parameter import NO_PARAMETERS
 from toolkeep.definitions.sanitize import Removal, sanitize_field, sanitize_schema
@@ -27,20 +26,10 @@ OUTPUT_KEYS = ("output_schema", "outputSchema")
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """An imported definition, sanitized, with what was found in its text."""
+    """An imported definition, sanitized, with what was removed from its text."""
 
     definition: ToolDefinition
     removed: tuple[Removal, ...] = ()
-
-    @property
-    def suspicions(self) -> tuple[InjectionFinding, ...]:
-        """What a person should review; computed anew each time."""
-        return scan_for_injection(self.definition, self.removed)
-
-    @property
-    def held_back(self) -> str:
-        """Why a person must review it first; empty if nothing was found."""
-        return quarantine_reasons(self.suspicions)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -61,8 +50,13 @@ def definition_from_import(data: Mapping[str, Any], *, kind: SourceKind, origin:
     return import_definition(data, kind=kind, origin=origin).definition
 
 
-def import_definition(data: Mapping[str, Any], *, kind: SourceKind, origin: str, name: str = "") -> Imported:
-    """The same with what was found in its text; `name` is the local name, if `choose_names` chose one."""
+def import_definition(
+    data: Mapping[str, Any], *, kind: SourceKind, origin: str, name: str = "", **ours: Any
+) -> Imported:
+    """The same with what was removed from its text.
+
+    `name` is the local name, if `choose_names` chose one; `ours` are fields that the operator decides.
+    """
     original = data.get("name") if hasattr(data, "get") else None
     if not isinstance(original, str) or not original:
         problem = Problem(
@@ -79,8 +73,8 @@ def import_definition(data: Mapping[str, Any], *, kind: SourceKind, origin: str,
         description=words,
         parameters=parameters or NO_PARAMETERS,
         output_schema=output_schema,
-        danger=_danger(data.get("annotations")),
         source=Source(kind=kind, origin=origin, name="" if name == original else str(original)),
+        **{"danger": _danger(data.get("annotations")), **ours},
     )
     return Imported(definition, (*removed, *from_parameters, *from_output))
 

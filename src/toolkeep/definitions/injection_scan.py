@@ -294,7 +294,7 @@ def scan_for_injection(
     definition: ToolDefinition, removed: Iterable[Removal] = ()
 ) -> tuple[InjectionFinding, ...]:
     """Everything that a person should review, at most `_SUSPICIONS`."""
-    found = [*_hidden(removed)]
+    found = [*hidden_text(removed)]
     if known := _read(_texts(definition)):
         for place, text in _places(definition):
             found += _at_place(place, known.get(text, ()))
@@ -318,7 +318,8 @@ def _places(definition: ToolDefinition) -> Iterator[tuple[str, str]]:
     yield from words_of(definition.output_schema, "output_schema")
 
 
-def _hidden(removed: Iterable[Removal]) -> Iterator[InjectionFinding]:
+def hidden_text(removed: Iterable[Removal]) -> Iterator[InjectionFinding]:
+    """The part of the scan that is about what was removed."""
     for removal in removed:
         if removal.is_left:
             reason = f"holds {removal.count} {removal.kind.value}, which stay because calls must match them"

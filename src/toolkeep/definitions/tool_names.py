@@ -16,7 +16,7 @@ from toolkeep.limits import NAME_CHARS
 AUTHOR_NAME = re.compile(r"[a-z][a-z0-9_]*")
 PORTABLE_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{NAME_CHARS}}}")
 RESERVED = frozenset({"execute", "run", "call", "invoke"})
-_PREFIXES = (CallKind.PROMPT.value, CallKind.RESOURCE.value)
+_PREFIXES = frozenset(kind.value for kind in CallKind if kind is not CallKind.TOOL)
 
 _DIGEST_CHARS = 12
 """48 bits of the hash: enough against accidents; `choose_names` resolves forged collisions."""
@@ -42,12 +42,12 @@ def kind_of(name: str) -> CallKind:
 
 
 def with_kind(kind: CallKind, name: str) -> str:
-    """The registered name of a prompt or resource."""
+    """The registered name of what is no tool."""
     return name if kind is CallKind.TOOL else f"{kind.value}:{name}"
 
 
 def is_imported_name(name: str, *, is_mcp: bool) -> bool:
-    """Whether an import may have this name; only an MCP server has prompts and resources."""
+    """Whether an import may have this name; only an MCP server has other things than tools."""
     prefix, colon, rest = name.partition(":")
     if colon and (not is_mcp or prefix not in _PREFIXES):
         return False

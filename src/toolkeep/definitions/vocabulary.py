@@ -89,11 +89,13 @@ _RISK = {
 
 
 class CallKind(Word):
-    """What a call asks for: a tool, or a prompt or resource of an upstream MCP server."""
+    """What a call asks for: a tool, or what an upstream MCP server offers beside tools."""
 
     TOOL = "tool"
     PROMPT = "prompt"
     RESOURCE = "resource"
+    COMPLETION = "completion"
+    SUBSCRIPTION = "subscription"
 
 
 class Danger(Word):

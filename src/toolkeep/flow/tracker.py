@@ -27,6 +27,22 @@ _REMOTE: Final = "remote"
 _OWN: Final = "own"
 
 
+class _Held:
+    """A session in memory."""
+
+    __slots__ = ("generation", "seen", "session", "stored")
+
+    def __init__(self, session: SessionState, generation: int) -> None:
+        self.session = session
+        self.generation = generation
+        """Of the store, when its state was read last."""
+        self.seen = self.stored = 0.0
+
+
+def _key(agent: str, name: str, caller: str) -> str:
+    return f"{agent}\n{_REMOTE if caller else _OWN}\n{caller or name}"
+
+
 class Flow:
     """Sessions by key, and plans by definition."""
 
@@ -44,8 +60,7 @@ class Flow:
         self._states = states
         self._clock = clock
         self._lock = threading.Lock()
-        self._sessions: OrderedDict[str, tuple[SessionState, float]] = OrderedDict()
-        self._generation = states.generation
+        self._sessions: OrderedDict[str, _Held] = OrderedDict()
         self._plans: dict[str, Plan] = {}
         self.meter = Meter(settings.measures, states, clock)
 
@@ -58,49 +73,49 @@ class Flow:
 
         `unknown` is the state of one that there is none of yet.
         """
-        key = f"{agent}\n{_REMOTE if caller else _OWN}\n{caller or name}"
-        now = self._clock()
+        key = _key(agent, name, caller)
+        now, idle_s = self._clock(), self.settings.idle_s
         with self._lock:
-            self._follow()
-            held, seen = self._sessions.get(key, (None, 0.0))
-            since = now - self.settings.idle_s if caller else 0.0
-            if held is None or (caller and seen < since):
-                state = self._states.get(key, since)
+            generation = self._states.generation
+            held = self._sessions.get(key)
+            if held is None or (caller and held.seen < now - idle_s):
+                state = self._states.get(key, now - idle_s if caller else 0.0)
                 if state is None and caller and self.settings.measures:
-                    self._states.forget(key, since)  # what counted for the session before
+                    self._states.forget(key, now - idle_s)  # what counted for the session before
                 state = state or unknown or self._unknown
-                held = SessionState(agent, name, key=key, state=state, put=self._store)
-            self._sessions[key] = (held, now)
+                session = SessionState(agent, name, key=key, state=state, put=self._store)
+                held = self._sessions[key] = _Held(session, generation)
+                while len(self._sessions) > SESSIONS:
+                    self._sessions.popitem(last=False)
+            elif held.generation != generation:
+                # What fell in another process has fallen here.
+                held.session.inherit(self._states.get(key) or CLEAN)
+                held.generation = generation
             self._sessions.move_to_end(key)
-            while len(self._sessions) > SESSIONS:
-                self._sessions.popitem(last=False)
-            return held
+            held.seen = now
+            # A stored state ages: it must not look idle after a restart while its caller was not.
+            is_stale = caller and held.stored < now - idle_s / 10
+            held.stored = now if is_stale else held.stored
+        if is_stale and held.session.state is not CLEAN:
+            self._store(held.session)
+        return held.session
 
-    def begin(self, agent: str, name: str, *, parent: SessionState | None = None) -> SessionState:
+    def begin(
+        self, agent: str, name: str, *, parent: SessionState | None = None, caller: str = ""
+    ) -> SessionState:
         """A session that the host's own program begins or goes on with; a parent's state is inherited."""
-        session = self.session_of(agent, name, unknown=CLEAN)
+        session = self.session_of(agent, name, caller=caller, unknown=CLEAN)
         if parent is not None:
             session.inherit(parent.state)
             self._store(session)
         return session
 
-    def begin_anew(self, agent: str, name: str, *, caller: str = "") -> None:
+    def forget(self, agent: str, name: str, *, caller: str = "") -> None:
         """Forget a state: only a person, or a host that is trusted with sessions, may ask for it."""
-        key = f"{agent}\n{_REMOTE if caller else _OWN}\n{caller or name}"
+        key = _key(agent, name, caller)
         with self._lock:
             self._sessions.pop(key, None)
             self._states.drop(key)
-
-    def _follow(self) -> None:
-        """Take over what other processes put: a state that fell there has fallen here."""
-        generation = self._states.generation
-        if generation == self._generation:
-            return
-        self._generation = generation
-        for key, (session, _) in self._sessions.items():
-            state = self._states.get(key)
-            if state is not None:
-                session.inherit(state)
 
     def _store(self, session: SessionState) -> None:
         self._states.put(session.key, session.state, self._clock())

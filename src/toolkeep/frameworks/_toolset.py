@@ -11,6 +11,7 @@ import msgspec
 
 from toolkeep.calls import ToolResult, Unreadable
 from toolkeep.errors import Code
+from toolkeep.flow.host_session import Session
 from toolkeep.keep.keep import LOCAL_AGENT, Keep
 from toolkeep.providers.model_turn import ModelCall, from_text
 from toolkeep.providers.replies import Reply, reply_to
@@ -36,7 +37,7 @@ class Offered:
         keep: Keep,
         *,
         agent: str = LOCAL_AGENT,
-        session: str = "",
+        session: str | Session = "",
         conversation: str = "",
         data: Mapping[str, Any] | None = None,
     ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from toolkeep.errors import ExtraMissing
+from toolkeep.flow.host_session import Session
 from toolkeep.frameworks._toolset import Offered, unfinished, written
 from toolkeep.keep.keep import LOCAL_AGENT, Keep
 from toolkeep.providers.replies import Reply
@@ -62,7 +63,7 @@ def langchain_tools(
     keep: Keep,
     *,
     agent: str = LOCAL_AGENT,
-    session: str = "",
+    session: str | Session = "",
     conversation: str = "",
     data: Mapping[str, Any] | None = None,
 ) -> list[KeepTool]:
@@ -96,7 +97,7 @@ async def answer_message(
     message: "AIMessage",
     *,
     agent: str = LOCAL_AGENT,
-    session: str = "",
+    session: str | Session = "",
     conversation: str = "",
     data: Mapping[str, Any] | None = None,
 ) -> "list[ToolMessage]":

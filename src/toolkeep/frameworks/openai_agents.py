@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from toolkeep.errors import ExtraMissing
+from toolkeep.flow.host_session import Session
 from toolkeep.frameworks._toolset import Offered, unfinished, written
 from toolkeep.keep.keep import LOCAL_AGENT, Keep
 from toolkeep.providers.replies import Blob, Reply
@@ -34,7 +35,7 @@ def agents_tools(
     keep: Keep,
     *,
     agent: str = LOCAL_AGENT,
-    session: str = "",
+    session: str | Session = "",
     conversation: str = "",
     data: Mapping[str, Any] | None = None,
 ) -> "list[FunctionTool]":

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from toolkeep.errors import ExtraMissing
+from toolkeep.flow.host_session import Session
 from toolkeep.frameworks._toolset import Offered, unfinished, written
 from toolkeep.keep.keep import LOCAL_AGENT, Keep
 from toolkeep.validation.validate import Arguments
@@ -53,7 +54,7 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
         keep: Keep,
         *,
         agent: str = LOCAL_AGENT,
-        session: str = "",
+        session: str | Session = "",
         conversation: str = "",
         data: "Mapping[str, Any] | Callable[[RunContext[Any]], Mapping[str, Any]] | None" = None,
         toolset_id: str | None = None,

@@ -8,8 +8,9 @@ object, and no alias expands beyond a limit (billion laughs).
 import codecs
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from toolkeep.errors import FileUnreadable
@@ -52,7 +53,12 @@ class Document:
 
     path: str
     data: Any
-    _root: "_Node" = field(repr=False)
+    _root: "Callable[[], _Node]" = field(repr=False)
+
+    @classmethod
+    def of_data(cls, data: Any, raw: bytes, path: str) -> "Document":
+        """A document that was parsed before; for positions it is parsed again."""
+        return cls(path, data, cache(lambda: _parse(raw, path, takes_numbers_as_keys=False).root))
 
     def place(self, pointer: str) -> Place:
         """The position of the value at a JSON Pointer, or of its nearest existing ancestor."""
@@ -70,7 +76,7 @@ class Document:
         return is_found and node.is_plain
 
     def _walk(self, pointer: str) -> tuple["_Node", bool]:
-        node = self._root
+        node = self._root()
         for step in steps_of(pointer):
             try:
                 node = child(node.members, step)
@@ -90,6 +96,11 @@ def read_yaml(raw: bytes, path: str, *, takes_numbers_as_keys: bool = False) -> 
 
     `takes_numbers_as_keys` reads the key `200:` as text, as OpenAPI authors mean it.
     """
+    reader = _parse(raw, path, takes_numbers_as_keys=takes_numbers_as_keys)
+    return Document(path, reader.data, lambda: reader.root)
+
+
+def _parse(raw: bytes, path: str, *, takes_numbers_as_keys: bool) -> "_Reader":
     import yaml
 
     reader = _Reader(path, takes_numbers_as_keys=takes_numbers_as_keys)
@@ -105,7 +116,7 @@ def read_yaml(raw: bytes, path: str, *, takes_numbers_as_keys: bool = False) -> 
     for event in _events(_decode(raw, path), path):
         if step := steps.get(type(event)):
             step(event)
-    return Document(path, reader.data, reader.root)
+    return reader
 
 
 def _events(text: str, path: str) -> "Iterator[yaml.Event]":

@@ -118,7 +118,7 @@ class CallState:
 
 _NOT_BEGUN: Final = (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTINED)
 _NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
-_RAN: Final = FAILURES | {Code.NOT_RUNNABLE}
+_RAN: Final = FAILURES | {Code.NOT_RUNNABLE, Code.NOTHING_THERE}
 """After these the tool's code was run; an import that failed counts too."""
 
 DATA_BYTES: Final = 64 * KIB

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from toolkeep.policy.decision_explain import Holder
     from toolkeep.providers.export import Exported
     from toolkeep.providers.keep_provider import Answers, Events, KeepProvider
+    from toolkeep.registry.admit import AdmittedBefore
     from toolkeep.registry.custom_definitions import OfferOf
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sandbox.launch import EarlyStart
@@ -153,6 +154,7 @@ class Keep(ToolCatalog):
         allows_definitions: bool = True,
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
+        admitted: "AdmittedBefore | None" = None,
     ) -> None:
         note_keep()
         bus = Bus()
@@ -172,6 +174,7 @@ class Keep(ToolCatalog):
             offer_of=offer_of,
             allows_definitions=allows_definitions,
             permissions=policy.permissions,
+            admitted=admitted,
         )
         self._refusals = RefusalHistory(bus=bus)
         self._validate: Validate = self._validate_first
@@ -579,8 +582,8 @@ class Keep(ToolCatalog):
         `session` is an id of yours or what `Keep.session` gave. `caller` is for a server that passes on calls
         of others: to whom the state of flow then belongs, whatever session the caller names.
 
-        With `kind` set to `prompt` or `resource`, the name is that of a prompt or resource of an upstream MCP
-        server, such as `prompt:review`; no other call reaches it.
+        With another `kind` than `tool`, the name is that of what an upstream MCP server passes on beside its
+        tools, such as `prompt:review`; no other call reaches it.
         """
         options = CallOptions(
             timeout_s=timeout_s,
@@ -606,20 +609,31 @@ class Keep(ToolCatalog):
         )
 
     def session(
-        self, name: str, *, agent: str = LOCAL_AGENT, said: str = "", parent: "Session | None" = None
+        self,
+        name: str,
+        *,
+        agent: str = LOCAL_AGENT,
+        said: str = "",
+        parent: "Session | None" = None,
+        caller: str = "",
+        anew: bool = False,
     ) -> "Session":
         """A session of an agent, for its calls: begun, or gone on with if there is one of that name (FLO-1).
 
         `said` are the user's own words; never put in what a tool, a file or another model said. `parent` is
-        the session that a sub-agent works for; what that has seen, this one has. RuntimeError if nothing
-        watches what passes between calls: set `flow` in `open_keep` or in the configuration.
+        the session that a sub-agent works for; what that has seen, this one has. `caller` is as in `call`.
+        `anew` begins a clean one, whatever was before. RuntimeError if nothing watches what passes between
+        calls: set `flow` in `open_keep` or in the configuration.
         """
         flow = self._pipeline.flow
         if flow is None:
             raise RuntimeError("nothing watches sessions; open the keep with flow={'policy': 'standard'}")
         from toolkeep.flow.host_session import Session, state_of
 
-        state = flow.begin(agent, name, parent=None if parent is None else state_of(parent))
+        if anew:
+            flow.forget(agent, name, caller=caller)
+        above = None if parent is None else state_of(parent)
+        state = flow.begin(agent, name, parent=above, caller=caller)
         if said:
             state.said(said)
         return Session(state)
@@ -729,7 +743,8 @@ class Keep(ToolCatalog):
     ) -> "list[RegisteredTool]":
         """Every tool, or those that match, by category, then by name; with an agent, those it may see.
 
-        `kind` is `prompt` or `resource` for what upstream MCP servers pass on; None for all.
+        `kind` is `prompt`, `resource`, `completion` or `subscription` for what upstream MCP servers pass on;
+        None for all.
         """
         found = super().tools(enabled=enabled, category=category, capability=capability, kind=kind)
         sees = None if agent is None else self._sees(agent)

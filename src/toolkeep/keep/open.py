@@ -31,6 +31,7 @@ from toolkeep.tools.catalog import CoreToolsProvider
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
+    from toolkeep.config.read import Parse
     from toolkeep.config.settings import EventWebhook
     from toolkeep.config.tools_file import ToolsFile
     from toolkeep.definitions.found_tool import FoundTool
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.mcp_client.pinned_tools import PinnedTools
     from toolkeep.mcp_client.upstream_provider import McpProvider
+    from toolkeep.registry.admit import AdmittedBefore
     from toolkeep.registry.coerce import Offer
     from toolkeep.registry.lockfile import Lock
     from toolkeep.results.output_check import Normalizers
@@ -76,6 +78,7 @@ def open_keep(
     approver: "Approver | None" = None,
     answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
+    default_wait_s: float = 0.0,
     permissions: Sequence[str] = (),
     policies: Sequence[str] = (),
     agents: Mapping[str, AgentKeywords] | None = None,
@@ -93,7 +96,7 @@ def open_keep(
     `tool_secrets` are what `context.secret` gives, by tool; `before_call` are hooks that may change arguments
     before they are validated, `after_call` those that may change results before they are checked;
     `approver` asks a person where one must agree; `approval_wait_s` is how long a call waits for one
-    elsewhere, instead of as configured;
+    elsewhere, instead of as configured, and `default_wait_s` where nothing is configured;
     `permissions` are names that your tools may require, beside the known ones and those of the configuration;
     `policies` are Cedar texts, `agents` what each agent holds, as `declare_agent` takes it, and `paranoid`
     has calls of low danger asked about too; beside a configuration they can only be stricter; `flow`
@@ -106,6 +109,7 @@ def open_keep(
     state = open_state(root)
     settings = read_configuration(root, state)
     store = open_store(settings, state)
+    admitted = _admitted_before(state, limits or settings.limits)
     keep = Keep(
         services=services,
         limits=limits or settings.limits,
@@ -120,7 +124,7 @@ def open_keep(
         sign_ins=sign_ins_of(state),
         closed=settings.disabled,
         policy=_with_arguments(
-            _policy_settings(settings, root, state, approval_wait_s, permissions),
+            _policy_settings(settings, root, state, approval_wait_s, default_wait_s, permissions),
             sources_of(policies),
             agents or {},
             is_paranoid=paranoid,
@@ -135,12 +139,13 @@ def open_keep(
         allows_definitions=settings.allows_definitions,
         record=partial(_open_record, state, settings, root) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
+        admitted=admitted,
     )
     providers: list[ToolProvider] = (
         [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
     )
     named, failed = _named_providers(settings)
-    upstreams = upstream_providers(settings, keep, state=state)
+    upstreams = upstream_providers(settings, keep, state=state, admitted=admitted)
     stored = _store_providers(store, keep)
     files, unfound = _tools_file_providers(settings, keep, root)
     own = [*providers, *_config_providers(settings), *files, *upstreams, *stored]
@@ -151,6 +156,15 @@ def open_keep(
     if follow_store or (follow_store is None and settings.store_url):
         keep.follow_store()
     return keep
+
+
+def _admitted_before(state: KeepState | None, limits: Limits) -> "AdmittedBefore | None":
+    """The definitions that were admitted before; None where nothing is stored yet: a start makes no state."""
+    if state is None or not os.path.isdir(state.folder):  # noqa: PTH112 -- never raises
+        return None
+    from toolkeep.storage.start_cache import AdmittedDefinitions
+
+    return AdmittedDefinitions(state.folder, limits)
 
 
 def _guarded(formats: "Formats", tier: Tier) -> "Formats":
@@ -174,6 +188,7 @@ def _policy_settings(
     project: Path,
     state: KeepState | None,
     wait_s: float | None,
+    default_wait_s: float,
     permissions: Sequence[str],
 ) -> PolicySettings:
     grants = {
@@ -192,7 +207,7 @@ def _policy_settings(
         unconfined=settings.unconfined,
         flow=settings.flow,
         is_paranoid=settings.is_paranoid,
-        wait_s=settings.approval_wait_s if wait_s is None else wait_s,
+        wait_s=settings.approval_wait_s or default_wait_s if wait_s is None else wait_s,
     )
 
 
@@ -376,15 +391,23 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
     if state is None:
         return read_settings(paths, os.environ, lambda *_: False)
     before = state.accepted_content
-    return read_settings(paths, os.environ, state.is_accepted, accepted_before=before)
+    return read_settings(paths, os.environ, state.is_accepted, accepted_before=before, parse=_parser(state))
+
+
+def _parser(state: KeepState) -> "Parse":
+    from toolkeep.storage.start_cache import parse_once
+
+    return partial(parse_once, state.folder)
 
 
 def read_proposed(project: Path, state: KeepState | None) -> Settings:
     """The configuration as if it were accepted, for review; see `read_settings`."""
     from toolkeep.config.read import read_settings
+    from toolkeep.json_values.yaml import read_yaml
 
     is_accepted = state.is_accepted if state else lambda *_: False
-    return read_settings(config_paths(project, home_folder()), os.environ, is_accepted, takes_proposals=True)
+    paths, parse = config_paths(project, home_folder()), _parser(state) if state else read_yaml
+    return read_settings(paths, os.environ, is_accepted, takes_proposals=True, parse=parse)
 
 
 def check_accepted(settings: Settings, what: str) -> None:
@@ -537,6 +560,7 @@ def upstream_providers(
     keep: Keep,
     listings: "Mapping[str, PinnedTools] | None" = None,
     state: KeepState | None = None,
+    admitted: "AdmittedBefore | None" = None,
 ) -> "Sequence[OpenApiProvider | McpProvider]":
     """A provider for each upstream that the configuration names, in the order of the files."""
     if not settings.upstreams:
@@ -546,7 +570,9 @@ def upstream_providers(
 
     kinds: dict[str, Any] = {
         "openapi": OpenApiProvider,
-        "mcp": partial(McpProvider, listings=listings or {}, state=state.folder if state else None),
+        "mcp": partial(
+            McpProvider, listings=listings or {}, state=state.folder if state else None, admitted=admitted
+        ),
     }
 
     def taken() -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from toolkeep.approval.approve import ApprovalGate, Approver, Asked
 from toolkeep.audit.record import Recorder
+from toolkeep.audit.record_kinds import ServerAsked
 from toolkeep.calls import (
     NO_DATA,
     CallOptions,
@@ -73,6 +74,7 @@ from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
+    from toolkeep.audit.entry import Leaf
     from toolkeep.flow.tracker import Flow
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.sandbox.launch import EarlyStart
@@ -125,6 +127,8 @@ class Pipeline:
         """
         self.record = record
         self.flow = flow
+        self._watched: dict[str, SessionState] = {}
+        """Sessions of the calls that run, by call id."""
         self.authorizer = authorizer
         self.asker = ApprovalGate(
             record.approvals,
@@ -164,7 +168,7 @@ class Pipeline:
         def mcp_runner() -> Runner:
             from toolkeep.mcp_client.upstream_runner import McpRunner
 
-            tell, asked = bus.tell, self.recorder.asked
+            tell, asked = bus.tell, self._server_asked
             return McpRunner(self.processes, machine, contacts, tell, asked, trusted, sign_ins, answerer)
 
         runners: list[Runner] = [
@@ -287,9 +291,12 @@ class Pipeline:
         if type(slot) is Refusal:
             return await self._end(state, state.refused(slot))
         state.slot = slot
+        if request.flow is not None:
+            self._watched[request.id] = request.flow
         try:
             return await self._end(state, await self._through(state, self._stages(state, slot)))
         finally:
+            self._watched.pop(request.id, None)
             state.let_go()
             slot.release()
 
@@ -539,6 +546,13 @@ class Pipeline:
             flow.meter.release(facts.reserved)
         except ToolkeepError:  # it counts as if it had run
             log.exception("a reservation was not given back", extra={"tool_name": state.shown_name})
+
+    def _server_asked(self, record: ServerAsked) -> "asyncio.Future[Leaf]":
+        """Record a question of an upstream server, whose text is shown: a result of its call, for flow."""
+        session = self._watched.get(record.call)
+        if self.flow is not None and session is not None:
+            self.flow.open(session)
+        return self.recorder.asked(record)
 
     def _tell(self, state: CallState, result: ToolResult) -> None:
         if self._bus.listeners:

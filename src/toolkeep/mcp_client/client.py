@@ -1,14 +1,15 @@
 """MCP client for one upstream server: protocol version negotiation, lists, and calls.
 
-Calls are `tools/call`, `prompts/get` and `resources/read`.
+Calls are `tools/call`, `prompts/get`, `resources/read`, `completion/complete` and `resources/subscribe`.
 
 The `initialize` handshake (versions up to 2025-11-25) is tried first, since nearly every server supports it.
 A server that supports only 2026-07-28 says so, and is then used without a handshake. Pagination of lists is
 bounded: the server is hostile and may list without end.
 """
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final
+import asyncio
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.limits import DEFINITION_FILE_BYTES
@@ -52,6 +53,13 @@ _LISTS: Final[dict[ListName, tuple[str, str]]] = {
 
 ROUNDS: Final = 4
 """Maximum number of `input_required` rounds of one call."""
+
+UPDATE_SECONDS: Final = 0.5
+"""Time between two reports of updates; the last update is never left out."""
+PING_SECONDS: Final = 30.0
+"""Time without an update after which a server must show that it still answers."""
+_UNSUBSCRIBE_SECONDS: Final = 2.0
+"""Time to unsubscribe: the end of a call waits for it."""
 
 _CURSOR_CHARS: Final = 4_096
 """Maximum length of a pagination cursor. Every cursor is remembered and sent back: at most 200 pages of them,
@@ -200,15 +208,54 @@ class McpClient:
         raise UpstreamFailed(f"its list of {of} has more than {most} entries or {PAGES} pages")
 
     async def call(
-        self, method: str, params: dict[str, Any], call: "ActiveCall", on_progress: Progress | None = None
+        self,
+        method: str,
+        params: dict[str, Any],
+        call: "ActiveCall | None" = None,
+        on_progress: Progress | None = None,
     ) -> dict[str, Any]:
         """A call by its method; raises `UpstreamFailed`. The server may elicit only while it is active."""
         # Opened before the call, since the server may ask as soon as it has the request.
         if self._is_answered:
             await self._transport.listen()
         # Outside of this block every question is refused.
-        with self._questions.during_call(call) if self._questions is not None else nullcontext():
+        heard = self._questions.during_call(call) if self._questions and call else nullcontext()
+        with heard:
             return await self._call_with_input(method, params, on_progress)
+
+    async def watch(self, uri: str, call: "ActiveCall", on_update: Progress) -> NoReturn:
+        """Subscribe to a resource and report its updates as progress, beginning with 0 for the subscription.
+
+        Ends by cancellation only; raises `UpstreamFailed`.
+        """
+        updated, count = asyncio.Event(), 0
+        await self._transport.listen()  # updates belong to no request
+        with self._transport.watching(uri, updated.set):
+            await self.call("resources/subscribe", {"uri": uri}, call)
+            try:
+                while True:
+                    on_update(count, None, "")
+                    await asyncio.sleep(UPDATE_SECONDS)
+                    while not updated.is_set():
+                        await self._wait_or_ping(updated)
+                    updated.clear()
+                    count += 1
+            finally:
+                await self._unsubscribe(uri)
+
+    async def _unsubscribe(self, uri: str) -> None:
+        """Best effort: updates that nobody watches are dropped anyway."""
+        with suppress(UpstreamFailed, TimeoutError):
+            async with asyncio.timeout(_UNSUBSCRIBE_SECONDS):
+                await self._request("resources/unsubscribe", {"uri": uri})
+
+    async def _wait_or_ping(self, updated: asyncio.Event) -> None:
+        """Wait for an update, or ask whether the server still answers."""
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await updated.wait()
+        except TimeoutError:
+            await self._request("ping", {})
 
     async def _call_with_input(
         self, method: str, params: dict[str, Any], on_progress: Progress | None

@@ -9,8 +9,8 @@ or since 2026-07-28 by closing the exchange. Between requests no stream is open,
 
 import asyncio
 import itertools
-from collections.abc import Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, aclosing
 from typing import TYPE_CHECKING, Any
 
 from toolkeep.limits import OUTPUT_CAP_BYTES
@@ -54,6 +54,10 @@ class HttpTransport:
     def take_list_changed(self) -> frozenset[str]:
         """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
         return self._inbound.take_list_changed()
+
+    def watching(self, uri: str, heard: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `heard` for each `resources/updated` of a URI meanwhile."""
+        return self._inbound.watching(uri, heard)
 
     def settle(self, version: str) -> None:
         """Send the negotiated version with each request."""

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from toolkeep.errors import ImportRefused
 from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.persistent.confinement import confinement_for_grants, worker_recipe
-from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.execution.program_errors import Denial, denials
 from toolkeep.execution.redact import Secret
 from toolkeep.limits import DEFINITION_FILE_BYTES
 from toolkeep.mcp_client.http_session import Access
 from toolkeep.mcp_client.item_import import matching
 from toolkeep.mcp_client.oauth.credentials import InteractiveSignIn
-from toolkeep.mcp_client.packages.package_trees import check_packages
+from toolkeep.mcp_client.packages.package_trees import check_packages, server_spec
 from toolkeep.mcp_client.pinned_tools import ListName, PinnedTools
 from toolkeep.mcp_client.secret_injection import SecretInjection
 from toolkeep.mcp_client.session import BEGIN_SECONDS, McpSession, start_http, start_stdio
@@ -163,9 +162,7 @@ async def _begun(
             secrets=injection.given,
             begin_s=begin_s,
         )
-    spec = ProcessSpec.read(
-        {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
-    )
+    spec = server_spec(entry)
     await check_packages(entry)
     program = spec.program(base, injection.secret)
     place = confinement_for_grants(capabilities_of(entry), program.path, spec, trusted, base)

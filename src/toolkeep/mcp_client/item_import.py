@@ -1,5 +1,7 @@
 """Imports the prompts and resources of an MCP server as offers, where a person lets them through (MCP-4).
 
+So are completion of arguments and subscription to resources, with one offer each for a server.
+
 Each becomes a definition of its own kind, with a name that no tool can have, such as `prompt:review`. So it
 is sanitized, scanned, pinned, validated, authorized, approved, limited and recorded as tools are, and no
 model is offered it as a tool. The texts of a server lie where tools have theirs: titles and descriptions in
@@ -13,6 +15,7 @@ from typing import Any, Final
 
 from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.constraints import Constraints
 from toolkeep.definitions.imported import import_definition
 from toolkeep.definitions.tool_names import choose_names, with_kind
 from toolkeep.definitions.vocabulary import CallKind, Category, Danger
@@ -38,6 +41,40 @@ definition, which a keep compiles when it opens."""
 
 _ARGUMENTS: Final = 100
 """Maximum number of arguments of one prompt; real ones have at most ten."""
+SUBSCRIBED_SECONDS: Final = 600.0
+"""Length of one subscription call: the longest that a definition may state."""
+_KINDS: Final[dict[ListName, CallKind]] = {
+    "prompts": CallKind.PROMPT,
+    "resources": CallKind.RESOURCE,
+    "templates": CallKind.RESOURCE,
+}
+_TEXT: Final = {"type": "string", "maxLength": OWN_URI_CHARS}
+_COMPLETION: Final[tuple[str, dict[str, Any]]] = (
+    "Complete an argument of a prompt or resource template of the MCP server '{}'.",
+    {
+        "type": "object",
+        "properties": {
+            "of": {**_TEXT, "description": "`prompt:NAME` or `resource:TEMPLATE`, as the server calls it."},
+            "argument": {**_TEXT, "description": "The name of the argument."},
+            "value": {**_TEXT, "description": "Its text so far."},
+            "arguments": {
+                "type": "object",
+                "additionalProperties": _TEXT,
+                "maxProperties": _ARGUMENTS,
+                "description": "Arguments that are known already.",
+            },
+        },
+        "required": ["of", "argument", "value"],
+    },
+)
+_SUBSCRIPTION: Final[tuple[str, dict[str, Any]]] = (
+    "Hear when a resource of the MCP server '{}' changes.",
+    {
+        "type": "object",
+        "properties": {"uri": {**_TEXT, "description": "The URI at the server."}},
+        "required": ["uri"],
+    },
+)
 _MIME_TYPE: Final = re.compile(r"[a-zA-Z0-9!#$&^_.+-]{1,64}/[a-zA-Z0-9!#$&^_.+-]{1,64}")
 
 
@@ -54,7 +91,47 @@ def import_items(listing: PinnedTools, wishes: ImportOptions, taken: Iterable[st
     return [
         *_offers(CallKind.PROMPT, prompts, wishes, taken),
         *_offers(CallKind.RESOURCE, [*resources, *templates], wishes, taken),
+        *_companion(CallKind.COMPLETION, [*prompts, *templates], wishes),
+        *_companion(CallKind.SUBSCRIPTION, [*resources, *templates], wishes),
     ]
+
+
+def _companion(
+    kind: CallKind, entries: Iterable[tuple[ListName, Entry]], wishes: ImportOptions
+) -> Iterator[Offer]:
+    """The offer to complete arguments, or to subscribe, if a pattern matches an entry that is passed on."""
+    is_completion = kind is CallKind.COMPLETION
+    patterns = wishes.completions if is_completion else wishes.subscriptions
+    items: dict[ListName, dict[str, str]] = {}
+    for of, entry in entries:
+        original = identity(entry, of)
+        known = with_kind(_KINDS[of], original) if is_completion else original
+        if any(fnmatchcase(known, pattern) for pattern in patterns):
+            items.setdefault(of, {})[original] = fingerprint(entry, of)
+    if not items:
+        return
+    about = _COMPLETION if is_completion else _SUBSCRIPTION
+    data = {"name": wishes.name, "description": about[0].format(wishes.name), "parameters": about[1]}
+    name = with_kind(kind, wishes.name)
+    imported = import_definition(data, kind="mcp", origin=wishes.name, name=name)
+    definition = imported.definition.replace(
+        **_ours(kind, wishes.name, wishes),
+        # The client's server subscribes again when it ends: so the decision is made anew.
+        constraints=Constraints() if is_completion else Constraints(max_execution_time_s=SUBSCRIBED_SECONDS),
+        metadata={"server": canonical_hash(dict(wishes.identity))},
+    )
+    target = {**wishes.target, "upstream": wishes.name, "tool": wishes.name, "items": items}
+    yield Offer(tool=definition, name=name, runner=Run(kind="mcp", target=target))
+
+
+def _ours(kind: CallKind, original: str, wishes: ImportOptions) -> dict[str, Any]:
+    """What a person decided, and no server."""
+    return {
+        "category": Category.EXTERNAL_API,
+        # Held by the agent beside what its server may reach: nothing is passed on to an agent by default.
+        "capabilities": (Capability(f"mcp.{kind.value}s", wishes.name), *wishes.capabilities),
+        "danger": _danger(kind, original, wishes),
+    }
 
 
 def _entries(entries: Iterable[Entry], of: ListName, patterns: Iterable[str]) -> list[tuple[ListName, Entry]]:
@@ -108,10 +185,7 @@ def _offer(kind: CallKind, of: ListName, entry: Entry, name: str, wishes: Import
     imported = import_definition(data, kind="mcp", origin=wishes.name, name=name)
     mime_type = entry.get("mimeType")
     definition = imported.definition.replace(
-        category=Category.EXTERNAL_API,
-        # Held by the agent beside what its server may reach: nothing is passed on to an agent by default.
-        capabilities=(Capability(f"mcp.{kind.value}s", wishes.name), *wishes.capabilities),
-        danger=_danger(kind, original, wishes),
+        **_ours(kind, original, wishes),
         metadata={
             "server": canonical_hash(dict(wishes.identity)),
             **({"mime_type": mime_type} if _is_mime_type(mime_type) else {}),
@@ -124,7 +198,7 @@ def _offer(kind: CallKind, of: ListName, entry: Entry, name: str, wishes: Import
             kind="mcp",
             target={**wishes.target, "upstream": wishes.name, "list": of, "tool": original, "pin": pin},
         ),
-        suspicion=imported.held_back,
+        removed=imported.removed,
         warnings=imported.warnings,
     )
 

@@ -1,4 +1,5 @@
-"""Results of `prompts/get` and `resources/read`: checked, and reduced to the fields of the protocol.
+"""Results of `prompts/get`, `resources/read` and `completion/complete`: checked, and reduced to the fields of
+the protocol.
 
 The server chooses every text in them. URIs are given the name of their upstream, so that a client can ask for
 them here and takes none for a file or page of its own.
@@ -8,8 +9,9 @@ import base64
 import binascii
 from typing import Any, Final
 
+from toolkeep.limits import MCP_COMPLETIONS
 from toolkeep.mcp_client.transport import UpstreamFailed
-from toolkeep.mcp_protocol.resource_uris import namespaced, wrong_with_uri
+from toolkeep.mcp_protocol.resource_uris import OWN_URI_CHARS, namespaced, wrong_with_uri
 
 _ROLES: Final = ("user", "assistant")
 
@@ -30,6 +32,22 @@ def resource_value(result: dict[str, Any], uri: str, upstream: str) -> dict[str,
     if not isinstance(contents, list):
         raise _malformed("has no list of contents")
     return {"contents": [_content(one, uri, upstream) for one in contents]}
+
+
+def completion_value(result: dict[str, Any]) -> dict[str, Any]:
+    """The values of a completion; raises `UpstreamFailed`."""
+    found = _complete(result).get("completion")
+    found = found if isinstance(found, dict) else {}
+    values = found.get("values")
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise _malformed("has no list of texts")
+    if len(values) > MCP_COMPLETIONS or any(len(one) > OWN_URI_CHARS for one in values):
+        raise _malformed(
+            f"has more than {MCP_COMPLETIONS} values, or one of more than {OWN_URI_CHARS} characters"
+        )
+    total, has_more = found.get("total"), found.get("hasMore")
+    counted = {"total": total} if type(total) is int and 0 <= total < 1 << 53 else {}
+    return {"completion": {"values": values, **counted, "hasMore": has_more is True}}
 
 
 def _complete(result: dict[str, Any]) -> dict[str, Any]:

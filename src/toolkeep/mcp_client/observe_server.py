@@ -5,6 +5,7 @@ programs and the hosts that they named. Nothing else of theirs: secrets are dumm
 project, of folders among its arguments and of what it may write stand copies of their names, empty files in
 memory. Their content is not there, so that it cannot leave in a host name that a person agrees to later.
 Other hosts are noted and not contacted. What it lists is not used: the tools are listed anew with the grant.
+Calls that the person names are made here too, with the same dummies; their results are not used.
 
 One denial hides the next. So a server is started up to five times: each time it may start the programs, and
 finds an empty folder in the place of others, that it asked for before.
@@ -13,10 +14,12 @@ A server that notices the observation can behave otherwise. The grant holds all 
 """
 
 import asyncio
+import contextlib
 import os
+import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -32,11 +35,12 @@ from toolkeep.execution.persistent.confinement import Confinement, confinement_f
 from toolkeep.execution.persistent.egress_port import EgressPort
 from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.execution.program_lookup import absolute
-from toolkeep.mcp_client.session import connect
+from toolkeep.mcp_client.packages.package_trees import server_spec
+from toolkeep.mcp_client.session import BEGIN_SECONDS, McpSession, connect
 from toolkeep.mcp_client.stdio_transport import LINE_BYTES, StdioTransport, exit_failure
 from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.mcp_client.upstream_provider import capabilities_of
-from toolkeep.network.hosts import WEB_PORTS
+from toolkeep.network.hosts import WEB_PORTS, Host, HostRefused, read_url
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.kernel_probe import Findings
 from toolkeep.sandbox.persistent_process import PersistentProcess, ProcessExited, Program
@@ -49,11 +53,13 @@ if TYPE_CHECKING:
     from toolkeep.network.egress_proxy import Contact
 
 _ROUNDS: Final = 5
-_ROUND_SECONDS: Final = 20.0
 _SECONDS: Final = 60.0
 """No round begins after this."""
 _AFTER_SECONDS: Final = 0.5
 """A server may begin its work after it has listed its tools."""
+_CALLS_SECONDS: Final = 30.0
+"""All calls of one start: browsers and package managers are slow to begin."""
+_URL: Final = re.compile(r"https?://[^\s\"'<>]+")
 _CONTACTS: Final = 200
 _FOLDERS: Final = 20
 """Folders outside the project in whose place an empty one is shown."""
@@ -70,6 +76,8 @@ class _Round:
         self.tools: tuple[dict[str, Any], ...] | None = None
         self.failure = self.last_words = ""
         self.is_cut = False
+        self.calls: list[str] = []
+        """Why each call failed; empty for one that worked."""
 
     def fail(self, failed: UpstreamFailed) -> None:
         """Note why it did not list its tools."""
@@ -86,11 +94,18 @@ class _Round:
             self.contacts.add((contact.method, contact.host, contact.port))
 
 
-async def observe_server(entry: Mapping[str, Any], base: str, trusted: TrustedPaths) -> Observation:
-    """Start a server until it asks for nothing new. Raises ValueError and SandboxUnavailable."""
-    spec = ProcessSpec.read(
-        {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
-    )
+SampleCall = tuple[str, Mapping[str, Any]]
+"""A tool and its arguments."""
+
+
+async def observe_server(
+    entry: Mapping[str, Any], base: str, trusted: TrustedPaths, calls: Sequence[SampleCall] = ()
+) -> Observation:
+    """Start a server, and make these calls, until it asks for nothing new.
+
+    Raises ValueError and SandboxUnavailable.
+    """
+    spec = server_spec(entry)
     # Never its secrets: whatever observed code is given, it may keep in what it asks for.
     program = spec.program(base, lambda _: DUMMY)
     held = capabilities_of(entry)
@@ -105,7 +120,7 @@ async def observe_server(entry: Mapping[str, Any], base: str, trusted: TrustedPa
         base,
         trusted.state,
         code=[path for path in place.code if path not in (*manifests, *data)],
-        asked=_paths(spec, program, base, held),
+        asked=_paths(spec, program, base, held, calls),
         held=held,
         programs=place.reach.grant.run,
     )
@@ -115,13 +130,18 @@ async def observe_server(entry: Mapping[str, Any], base: str, trusted: TrustedPa
         program=program,
         place=place,
         protocol=str(entry.get("protocol") or ""),
-        begin_s=float(entry.get("start_timeout_s") or _ROUND_SECONDS),
+        begin_s=float(entry.get("start_timeout_s") or BEGIN_SECONDS),
+        calls=calls,
     )
-    return await _observe(project, place, findings, begin)
+    return await _observe(project, place, findings, begin, _addresses(spec, calls))
 
 
 async def _observe(
-    project: ObservedProject, place: Confinement, findings: Findings, begin: "_Begin"
+    project: ObservedProject,
+    place: Confinement,
+    findings: Findings,
+    begin: "_Begin",
+    addresses: frozenset[str],
 ) -> Observation:
     named: set[tuple[str, str]] = set()
     contacts: set[tuple[str, str, int]] = set()
@@ -151,12 +171,14 @@ async def _observe(
         project=project,
         named=frozenset(named),
         contacts=frozenset(contacts),
+        addresses=addresses,
         rounds=rounds,
         tools=one.tools,
         needs_nothing=needs_nothing,
         failure=one.failure,
         last_words=one.last_words,
         is_cut=is_cut,
+        calls=tuple(one.calls),
     )
 
 
@@ -164,9 +186,16 @@ _Begin = Callable[[Pool, Recipe], Awaitable[_Round]]
 
 
 async def _start(
-    pool: Pool, recipe: Recipe, *, program: Program, place: Confinement, protocol: str, begin_s: float
+    pool: Pool,
+    recipe: Recipe,
+    *,
+    program: Program,
+    place: Confinement,
+    protocol: str,
+    begin_s: float,
+    calls: Sequence[SampleCall],
 ) -> _Round:
-    """Start the server once, and ask it for its tools; nothing is called, since calls have effects."""
+    """Start the server once, ask it for its tools, and make the calls that the person named."""
     found = _Round()
     egress = EgressPort(place.hosts, found.on_contact)
     served: set[str] = set()
@@ -192,6 +221,7 @@ async def _start(
             failed.last_words = failed.last_words or transport.last_words
             raise
         found.tools = tuple(session.tools)
+        found.calls = await _make_calls(session, calls)
         await asyncio.sleep(_AFTER_SECONDS)
         await session.close()
     except ProcessExited as over:
@@ -200,6 +230,29 @@ async def _start(
         found.fail(failed)
     found.named -= {("connect", one) for one in served}
     return found
+
+
+async def _make_calls(session: McpSession, calls: Sequence[SampleCall]) -> list[str]:
+    """Make the calls in order; why each failed. A denial often fails one, and the next round goes further."""
+    reasons: list[str] = []
+    try:
+        async with asyncio.timeout(_CALLS_SECONDS):
+            for tool, arguments in calls:
+                try:
+                    params = {"name": tool, "arguments": dict(arguments)}
+                    result = await session.client.call("tools/call", params)
+                    reasons.append(_words(result) or "no reason given" if result.get("isError") else "")
+                except UpstreamFailed as failed:
+                    reasons.append(failed.reason)
+    except TimeoutError:
+        reasons += [f"no answer within {_CALLS_SECONDS:.0f} s"] * (len(calls) - len(reasons))
+    return reasons
+
+
+def _words(result: Mapping[str, Any]) -> str:
+    parts = result.get("content")
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return " ".join(str(text) for text in texts if text)
 
 
 def _recipe(
@@ -220,7 +273,7 @@ def _recipe(
     )
     # With ports it gets a name server too, which notes the hosts that it looks up without the proxy.
     ports = made.worker.ports or tuple(sorted(WEB_PORTS)) if findings.has_hosts else ()
-    worker = replace(made.worker, observer=observer(), ports=ports)
+    worker = replace(made.worker, observer=observer((*project.system, *project.code)), ports=ports)
     return Recipe(zygote=zygote, worker=worker, grant=grant)
 
 
@@ -242,9 +295,38 @@ def _manifests(spec: ProcessSpec, base: str) -> list[str]:
     return found
 
 
-def _paths(spec: ProcessSpec, program: Program, base: str, held: Iterable[Capability]) -> tuple[str, ...]:
-    """Real paths that the person wrote: in the command, in variables, and to be written."""
+def _paths(
+    spec: ProcessSpec,
+    program: Program,
+    base: str,
+    held: Iterable[Capability],
+    calls: Sequence[SampleCall],
+) -> tuple[str, ...]:
+    """Real paths that the person wrote: in the command, in variables, in calls, and to be written."""
     texts = [absolute(word.rpartition("=")[2], base) for word in program.argv[1:]]
     texts += [text for _, text in spec.environment]
+    texts += [text.removeprefix("file://") for _, arguments in calls for text in _texts(arguments)]
     texts += [str(Path(base, Path(one.scope).expanduser())) for one in held if one.kind == "fs.write"]
     return tuple(dict.fromkeys(os.path.realpath(text) for text in texts if text.startswith("/")))
+
+
+def _addresses(spec: ProcessSpec, calls: Sequence[SampleCall]) -> frozenset[str]:
+    """Hosts with their ports that the person wrote in a URL: in the command, in variables and in calls."""
+    texts = [*spec.argv, *(text for _, text in spec.environment)]
+    texts += [text for _, arguments in calls for text in _texts(arguments)]
+    found: set[str] = set()
+    for url in (match for text in texts for match in _URL.findall(text)):
+        with contextlib.suppress(HostRefused):
+            host = read_url(url)
+            found.add(str(Host(host.name, host.port, "", host.is_address)))
+    return frozenset(found)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in the arguments of a call."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for one in value.values() for text in _texts(one))
+    elif isinstance(value, list):
+        yield from (text for one in value for text in _texts(one))

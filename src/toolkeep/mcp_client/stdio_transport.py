@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,6 +70,10 @@ class StdioTransport:
     def take_list_changed(self) -> frozenset[str]:
         """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
         return self._inbound.take_list_changed()
+
+    def watching(self, uri: str, heard: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Call `heard` for each `resources/updated` of a URI meanwhile."""
+        return self._inbound.watching(uri, heard)
 
     def settle(self, version: str) -> None:
         """No-op: framing is the same in all versions."""

@@ -23,9 +23,9 @@ from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS, KIB
 from toolkeep.mcp_client.pinned_tools import PinnedTools, described, fingerprint
 from toolkeep.mcp_protocol.header_params import wrong_with_annotations
 from toolkeep.mcp_protocol.jsonrpc import encode
+from toolkeep.registry.admit import AdmittedBefore
 from toolkeep.registry.coerce import Offer
 from toolkeep.text.display import echo_name, shorten
-from toolkeep.validation.compile import compile_output
 
 TOOL_BYTES: Final = 256 * KIB
 """Maximum size of one tool's description, several times the largest accepted schema."""
@@ -42,6 +42,10 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns of the prompts to pass on, by the server's names; empty for none."""
     resources: tuple[str, ...] = ()
     """Patterns of the resources to pass on, by URI or template; empty for none."""
+    completions: tuple[str, ...] = ()
+    """Patterns of `prompt:NAME` and `resource:TEMPLATE` whose arguments are completed; empty for none."""
+    subscriptions: tuple[str, ...] = ()
+    """Patterns of the passed on resources that can be subscribed to, by URI or template; empty for none."""
     dangers: Mapping[str, Danger] = {}
     flows: Mapping[str, ToolFlow] = {}
     """Argument roles, by tool name and argument pointer. Set by a person only: a server could call its
@@ -52,8 +56,16 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Identity: its `command` or `url`."""
 
 
-def import_listing(listing: PinnedTools, wishes: ImportOptions, taken: Iterable[str] = ()) -> list[Offer]:
-    """One offer per tool; a tool that cannot be imported carries the reason."""
+def import_listing(
+    listing: PinnedTools,
+    wishes: ImportOptions,
+    taken: Iterable[str] = (),
+    admitted: AdmittedBefore | None = None,
+) -> list[Offer]:
+    """One offer per tool; a tool that cannot be imported carries the reason.
+
+    `admitted` names output schemas that were compiled before, too.
+    """
     originals = [str(tool.get("name", "")) for tool in listing.tools]
     names = choose_names(originals, upstream=wishes.name, taken=taken)
     offers: list[Offer] = []
@@ -66,11 +78,13 @@ def import_listing(listing: PinnedTools, wishes: ImportOptions, taken: Iterable[
             offers.append(refused_offer(f"{wishes.name}_{len(offers)}", "is listed twice by its server"))
             continue
         seen.add(original)
-        offers.append(_offer(tool, original, names[original], wishes))
+        offers.append(_offer(tool, original, names[original], wishes, admitted))
     return offers
 
 
-def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions) -> Offer:
+def _offer(
+    tool: dict[str, Any], original: str, name: str, wishes: ImportOptions, admitted: AdmittedBefore | None
+) -> Offer:
     if len(encode(described(tool))) > TOOL_BYTES:
         return refused_offer(name, f"is described in more than {TOOL_BYTES} bytes")
     pin = fingerprint(tool)
@@ -80,46 +94,53 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions
         return refused_offer(name, wrong)  # MUST be excluded over HTTP (2026-07-28, Tools)
     words = tool.get("description")
     data = {**tool, "description": shorten(words, DESCRIPTION_CHARS) if isinstance(words, str) else ""}
-    output, warnings = _answers(data.pop("outputSchema", None))
-    try:
-        imported = import_definition(
-            {**data, "outputSchema": output}, kind="mcp", origin=wishes.name, name=name
-        )
-        described_so = with_flow(imported.definition, wishes.flows.get(original, NO_TOOL_FLOW))
-    except (DefinitionError, ValueError) as error:
-        return refused_offer(name, in_words(error))
-    raised = imported.definition.danger or Danger.MEDIUM
+    output, warnings = _answers(data.pop("outputSchema", None), admitted)
     # A tool that is called like a pattern for prompts must not have the danger that a person gave to those.
     dangers = wishes.dangers if kind_of(original) is CallKind.TOOL else {}
-    # Category, capabilities and danger are ours; nothing of the server's own claims survives here.
-    definition = described_so.replace(
-        category=Category.EXTERNAL_API,
-        capabilities=wishes.capabilities,
-        danger=dangers.get(original, raised),
-        # Hashed: callers can read a definition, and must not learn where the program lies.
-        metadata={"server": canonical_hash(dict(wishes.identity))},
-    )
+    try:
+        imported = import_definition(
+            {**data, "outputSchema": output},
+            kind="mcp",
+            origin=wishes.name,
+            name=name,
+            # Category, capabilities and danger are ours; nothing of the server's own claims survives here.
+            category=Category.EXTERNAL_API,
+            capabilities=wishes.capabilities,
+            # Hashed: callers can read a definition, and must not learn where the program lies.
+            metadata={"server": canonical_hash(dict(wishes.identity))},
+            **({"danger": dangers[original]} if original in dangers else {}),
+        )
+        definition = with_flow(imported.definition, wishes.flows.get(original, NO_TOOL_FLOW))
+    except (DefinitionError, ValueError) as error:
+        return refused_offer(name, in_words(error))
     target = {**wishes.target, "upstream": wishes.name, "tool": original, "pin": pin}
     return Offer(
         tool=definition,
         name=name,
         runner=Run(kind="mcp", target=target),
-        # A suspicious tool is registered in quarantine, so that a person can look at it.
-        suspicion=imported.held_back,
-        is_scanned=True,
+        removed=imported.removed,
         warnings=(*imported.warnings, *warnings),
     )
 
 
-def _answers(schema: Any) -> tuple[Any, tuple[Problem, ...]]:
+def _answers(schema: Any, admitted: AdmittedBefore | None) -> tuple[Any, tuple[Problem, ...]]:
     """The output schema, or a warning if it cannot be used."""
     if schema is None:
         return None, ()
-    schema = with_moved_definitions(schema) if isinstance(schema, dict) else schema
-    made = compile_output(schema, by_hand=False, limits=DEFAULT_LIMITS) if isinstance(schema, dict) else None
-    if made is not None and made.compiled is not None:
-        return schema, ()
-    reason = made.problems[0].message if made is not None and made.problems else "is no schema"
+    reason = "is no schema"
+    if isinstance(schema, dict):
+        schema = with_moved_definitions(schema)
+        key = f"output {canonical_hash(schema)}"  # no hash of a definition
+        if admitted is not None and admitted.warnings_of(key) is not None:
+            return schema, ()
+        from toolkeep.validation.compile import compile_output
+
+        made = compile_output(schema, by_hand=False, limits=DEFAULT_LIMITS)
+        if made.compiled is not None:
+            if admitted is not None:
+                admitted.add(key, ())
+            return schema, ()
+        reason = made.problems[0].message if made.problems else reason
     problem = Problem(
         field="output_schema",
         code=Code.DEFINITION_INVALID,

@@ -5,7 +5,8 @@ notifications are counted, progress is forwarded, server requests are declined u
 elicitation. A response to an unknown request id ends the session.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolkeep.execution.redact import redacted
@@ -72,6 +73,9 @@ class Transport(Protocol):
 
     def take_list_changed(self) -> frozenset[str]:
         """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
+
+    def watching(self, uri: str, heard: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call `heard` for each `resources/updated` of a URI meanwhile."""
 
     def settle(self, version: str) -> None:
         """Use the negotiated protocol version from here on."""
@@ -157,6 +161,16 @@ class InboundMessages:
         self._count = 0
         self._listeners: dict[int, Progress] = {}
         self._changed: set[str] = set()
+        self._watched: dict[str, list[Callable[[], None]]] = {}
+
+    @contextmanager
+    def watching(self, uri: str, heard: Callable[[], None]) -> Iterator[None]:
+        """Call `heard` for each `resources/updated` of a URI meanwhile."""
+        self._watched.setdefault(uri, []).append(heard)
+        try:
+            yield
+        finally:
+            self._watched[uri].remove(heard)
 
     def take_list_changed(self) -> frozenset[str]:
         """Which of `tools`, `prompts` and `resources` were notified as `list_changed` since the last time."""
@@ -194,6 +208,10 @@ class InboundMessages:
             return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
         if message.method == "notifications/progress":
             self._progress(message.params)
+        elif message.method == "notifications/resources/updated":
+            # Only for what was subscribed to: the server must not say of other resources that they exist.
+            for heard in self._watched.get(str(message.params.get("uri")), ()):
+                heard()
         elif (changed := _LIST_CHANGES.get(message.method)) is not None:
             self._changed.add(changed)
         return None

@@ -20,6 +20,7 @@ from toolkeep.sources.openapi.provider import Taken
 from toolkeep.sources.secret_sources import UpstreamSecrets
 
 if TYPE_CHECKING:
+    from toolkeep.registry.admit import AdmittedBefore
     from toolkeep.registry.lockfile import LockedPackage
 
 
@@ -36,10 +37,12 @@ class McpProvider:
         priority: int,
         listings: Mapping[str, PinnedTools] | None = None,
         state: Path | None = None,
+        admitted: "AdmittedBefore | None" = None,
     ) -> None:
         """`listings` holds what servers list now, to compare it with the pinned files.
 
-        `state` is the folder in which the packages of servers are installed.
+        `state` is the folder in which the packages of servers are installed; `admitted` is what the keep
+        admitted before.
         """
         self.name = f"upstream:{upstream.name}"
         self.priority = priority
@@ -50,6 +53,7 @@ class McpProvider:
         self.packages: tuple[LockedPackage, ...] = ()
         """What its program consists of, for toolkeep.lock."""
         self._state = state
+        self._admitted = admitted
         self.entry = upstream.data
         """Its entry in the configuration."""
         self._upstream = upstream
@@ -66,7 +70,10 @@ class McpProvider:
         wishes, taken = import_options_of(self._upstream), self._taken()
         if self._state is not None:
             wishes = replace(wishes, target=with_program(wishes.target, listing.packages, self._state))
-        offers = [*import_listing(listing, wishes, taken), *import_items(listing, wishes, taken)]
+        offers = [
+            *import_listing(listing, wishes, taken, self._admitted),
+            *import_items(listing, wishes, taken),
+        ]
         return [_with(offer, secrets) for offer in offers]
 
     def listing(self) -> PinnedTools:
@@ -88,6 +95,8 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         tools=tuple(data.get("tools") or ()),
         prompts=tuple(data.get("prompts") or ()),
         resources=tuple(data.get("resources") or ()),
+        completions=tuple(data.get("completions") or ()),
+        subscriptions=tuple(data.get("subscriptions") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
         flows=read_tool_flows(data.get("flow") or {}),
         target=target_of(data, upstream.folder),

@@ -24,11 +24,12 @@ from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.persistent.confinement import confinement_for_call, level_of, worker_recipe
 from toolkeep.execution.persistent.persistent_runner import denied_by_words, exceeded_limit, unstarted
 from toolkeep.execution.persistent.pool import ProcessPool, ProcessStatus, User
-from toolkeep.execution.persistent.spec import IdlePolicy, ProcessSpec
+from toolkeep.execution.persistent.spec import IdlePolicy
 from toolkeep.execution.redact import redacted
 from toolkeep.execution.runner import ProgramFailed, RunRefused, Timed
 from toolkeep.limits import DEFAULT_PROCESS_IDLE_SECONDS
-from toolkeep.mcp_protocol.resource_uris import has_dot_segments
+from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, NOT_FOUND_BEFORE_2026
+from toolkeep.mcp_protocol.resource_uris import has_dot_segments, template_pattern
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.persistent_process import ExitReason
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from toolkeep.mcp_client.elicitation import Answerer, Elicitations
     from toolkeep.mcp_client.elicitation_audit import Record
     from toolkeep.mcp_client.http_session import Access
+    from toolkeep.mcp_client.pinned_tools import ListName
     from toolkeep.mcp_client.session import McpSession
     from toolkeep.mcp_client.transport import UpstreamFailed
 
@@ -55,6 +57,10 @@ REMOTE: Final = "remote"
 _REASON_CHARS: Final = 400
 """Characters of a server's failure in a refusal or log record: an error message of 300 with our words around
 it."""
+
+
+_NOT_FOUND: Final = (NOT_FOUND_BEFORE_2026, INVALID_PARAMS)
+"""Errors of a server for a resource that it does not have; a read has no other parameter than the URI."""
 
 
 class McpRunner:
@@ -164,6 +170,8 @@ class McpRunner:
             # A copy, so that nothing downstream can change the checked arguments.
             arguments = json.loads(json.dumps(call.checked.arguments))
             active_call = ActiveCall(call.request.id, slot.pause)
+            if call.tool.definition.kind is CallKind.SUBSCRIPTION:
+                await session.client.watch(arguments["uri"], active_call, known.on_progress)
             method, params = _request(call, arguments)
             return await session.client.call(method, params, active_call, known.on_progress)
 
@@ -174,12 +182,15 @@ class McpRunner:
         who = (MCP, target["upstream"], call.request.agent)
         if "url" in target:
             return (*self._by_http(call, known, who), None)
-        from toolkeep.mcp_client.packages.package_trees import check_packages, require_installed
+        from toolkeep.mcp_client.packages.package_trees import (
+            check_packages,
+            require_installed,
+            server_spec,
+        )
         from toolkeep.mcp_client.secret_injection import SecretInjection
         from toolkeep.mcp_client.session import start_stdio
 
-        words = {key: target[key] for key in ("environment", "code", "between_calls") if key in target}
-        spec = ProcessSpec.read({"argv": list(target["command"]), **words})
+        spec = server_spec(target)
         base = target["base"]
         injection = SecretInjection(known.secret)
         require_installed(target)
@@ -270,6 +281,14 @@ def _request(call: RecordedCall, arguments: dict[str, Any]) -> tuple[str, dict[s
         if has_dot_segments(arguments["uri"]):
             raise _not_run(call, Code.CONSTRAINT, "its URI has a path segment that is . or ..")
         return "resources/read", {"uri": arguments["uri"]}
+    if kind is CallKind.COMPLETION:
+        of, item = _item_of(call)
+        ref = (
+            {"type": "ref/prompt", "name": item} if of == "prompts" else {"type": "ref/resource", "uri": item}
+        )
+        argument = {"name": arguments["argument"], "value": arguments["value"]}
+        context = {"context": {"arguments": arguments["arguments"]}} if arguments.get("arguments") else {}
+        return "completion/complete", {"ref": ref, "argument": argument, **context}
     method = "prompts/get" if kind is CallKind.PROMPT else "tools/call"
     return method, {"name": name, "arguments": arguments}
 
@@ -277,7 +296,7 @@ def _request(call: RecordedCall, arguments: dict[str, Any]) -> tuple[str, dict[s
 def _value(call: RecordedCall, said: dict[str, Any]) -> Any:
     """The value of an answer; raises `UpstreamFailed`."""
     from toolkeep.mcp_client.client import value_of
-    from toolkeep.mcp_client.item_results import prompt_value, resource_value
+    from toolkeep.mcp_client.item_results import completion_value, prompt_value, resource_value
 
     upstream = call.tool.runner.target["upstream"]
     match call.tool.definition.kind:
@@ -285,14 +304,41 @@ def _value(call: RecordedCall, said: dict[str, Any]) -> Any:
             return prompt_value(said, upstream)
         case CallKind.RESOURCE:
             return resource_value(said, call.checked.arguments["uri"], upstream)
+        case CallKind.COMPLETION:
+            return completion_value(said)
     return value_of(said, wants_structure=call.tool.definition.output_schema is not None)
+
+
+def _item_of(call: RecordedCall) -> "tuple[ListName, str]":
+    """The entry of a server's list that a call is about."""
+    target, arguments = call.tool.runner.target, call.checked.arguments
+    match call.tool.definition.kind:
+        case CallKind.COMPLETION:
+            prefix, _, item = arguments["of"].partition(":")
+            if prefix == CallKind.PROMPT.value:
+                return "prompts", item
+            return "templates", item if prefix == CallKind.RESOURCE.value else ""
+        case CallKind.SUBSCRIPTION:
+            import re2
+
+            uri, templates = arguments["uri"], target["items"].get("templates", {})
+            # A linear engine: the server chose the template, the client the URI.
+            matching = (one for one in templates if re2.fullmatch(template_pattern(one), uri))
+            if uri not in target["items"].get("resources", {}) and not has_dot_segments(uri):
+                return "templates", next(matching, "")
+            return "resources", uri
+    return target.get("list", "tools"), target["tool"]
 
 
 async def _check_pin(call: RecordedCall, session: "McpSession") -> None:
     """Raise if the tool's description differs from its pin (rug pull)."""
     target = call.tool.runner.target
-    now = (await session.pins(target.get("list", "tools"))).get(target["tool"])
-    if now == target["pin"]:
+    of, item = _item_of(call)
+    pin = target["items"].get(of, {}).get(item) if "items" in target else target["pin"]
+    if pin is None:
+        raise _not_run(call, Code.CONSTRAINT, "its server passes on nothing of that name for this")
+    now = (await session.pins(of)).get(item)
+    if now == pin:
         return
     changed = "is no longer there" if now is None else "has changed"
     hint = f"run `toolkeep add mcp {target['upstream']} --refresh` to review it"
@@ -317,6 +363,9 @@ def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) ->
     if over is not None and over.why is ExitReason.UNSTARTED:
         diagnosis = unstarted(target["command"], over)
     what = f"Tool '{call.tool.name}' gave no result: its server '{target['upstream']}' failed: {told}"
+    if isinstance(failed, UpstreamError):
+        is_gone = call.tool.definition.kind is CallKind.RESOURCE and failed.code in _NOT_FOUND
+        return RunRefused(Code.NOTHING_THERE if is_gone else Code.TOOL_FAILED, what, diagnosis=diagnosis)
     return RunRefused(Code.TOOL_FAILED, f"{what}; the next call starts a new one", diagnosis=diagnosis)
 
 

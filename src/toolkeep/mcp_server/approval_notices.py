@@ -50,13 +50,20 @@ class ApprovalNotices:
         """A function is called for each notice: the page may be served later, or at another port."""
         self._page_url = page_url
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._waiting: set[str] = set()
 
-    def begin(self, client: "Client", question: "Question") -> None:
-        """Notify the client soon, and again until `end` or the end of its request."""
+    def begin(self, client: "Client", question: "Question") -> Callable[[], str]:
+        """Notify the client soon, and again until `end` or the end of its request.
+
+        Returns a function that gives the notice; empty after `end`.
+        """
+        self._waiting.add(question.id)
         self._later(_FIRST_S, self._first, client, question)
+        return lambda: self._words(question) if question.id in self._waiting else ""
 
     def end(self, approval_id: str) -> None:
         """The call no longer waits."""
+        self._waiting.discard(approval_id)
         if (timer := self._timers.pop(approval_id, None)) is not None:
             timer.cancel()
 

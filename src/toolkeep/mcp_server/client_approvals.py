@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 from toolkeep.approval.question import BY_CLIENT, Answer, Question, Verdict
-from toolkeep.approval.question_text import name, render_question
+from toolkeep.approval.question_text import MARGIN, name, render_question
 from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.mcp_server.client_context import Client, current_client
 
@@ -17,6 +17,7 @@ from toolkeep.mcp_server.client_context import Client, current_client
 _DANGERS: Final = frozenset(("safe", "low", "medium"))
 _METHOD: Final = "elicitation/create"
 _APPROVE: Final = "Approve"
+_LEFT_OUT: Final = frozenset(("Arguments:", f"{MARGIN}{{", f"{MARGIN}}}"))
 # The values are the words that clients show: each era has another way to give values titles, and all know a
 # plain enum. One field: on a form with an optional one, Enter does not submit in every client.
 _SCHEMA: Final[dict[str, Any]] = {
@@ -38,10 +39,11 @@ async def ask_client(question: Question) -> Answer | None:
 
 
 async def _asked(client: Client, question: Question) -> Answer | None:
-    # A client may cut the text: what is called comes first. At a terminal it stands last, above the prompt.
+    # A client may show three lines: what is called comes first, then its arguments. At a terminal it stands
+    # last, above the prompt.
     _, *lines = render_question(question, now=time.time())
     heading = f"Approve this call of {name(question.tool)}? Danger: {question.danger}"
-    message = "\n".join((heading, *(line.text for line in lines)))
+    message = "\n".join((heading, *(line.text for line in lines if line.text not in _LEFT_OUT)))
     try:
         # The question id is random: with a fixed name, a client could send an "accept" in advance with
         # the first request (`inputResponses`), before any question was shown.

@@ -5,6 +5,7 @@ sampling and roots work in every protocol version. Time that the client takes co
 timeout.
 """
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,8 +38,8 @@ class Asks(Protocol):
     def start_task(self) -> bool:
         """Continue as an MCP task; False if the client does not support tasks."""
 
-    def person_is_asked(self) -> None:
-        """Note that the call waits for approval in the inbox."""
+    def person_is_asked(self, notice: Callable[[], str]) -> None:
+        """Note that the call waits for approval in the inbox, and the words for it."""
 
 
 class _Nobody:
@@ -50,7 +51,7 @@ class _Nobody:
     def start_task(self) -> bool:
         return False
 
-    def person_is_asked(self) -> None:
+    def person_is_asked(self, notice: Callable[[], str]) -> None:
         pass
 
 
@@ -162,9 +163,7 @@ class Client:
 
     def person_is_asked(self, question: "Question") -> None:
         """The call waits for a person: notify the client, which need not wait if it supports tasks."""
-        self._asks.person_is_asked()
-        if self._notices is not None:
-            self._notices.begin(self, question)
+        self._asks.person_is_asked(self._notices.begin(self, question) if self._notices else str)
 
     def note(self, words: str) -> bool:
         """Send words as progress; False if the request asked for no progress."""

@@ -31,6 +31,7 @@ class Connection:
         "_asked",
         "_numbers",
         "agent",
+        "caller",
         "capabilities",
         "client_info",
         "emit",
@@ -44,8 +45,18 @@ class Connection:
         "watched",
     )
 
-    def __init__(self, agent: str, version: str = "", *, is_modern: bool = False, session: str = "") -> None:
+    def __init__(
+        self,
+        agent: str,
+        version: str = "",
+        *,
+        is_modern: bool = False,
+        session: str = "",
+        caller: str = "http",
+    ) -> None:
         self.agent = agent
+        self.caller = caller
+        """To whom the state of flow belongs: the client process, or over HTTP the agent (FLO-1)."""
         self.version = version
         self.is_modern = is_modern
         self.session = session

@@ -33,7 +33,8 @@ class DetachedRequest:
         """Pending requests to the client."""
         self.is_task = False
         """Whether it is, or is about to become, a task."""
-        self.waits_for_person = False
+        self.notice: Callable[[], str] | None = None
+        """What to tell the client while the call waits for approval; empty once it was answered."""
         self.on_change: Callable[[], None] | None = None
         """Called when it sends a request, gets an answer, or ends."""
         self._may_be_task = connection.has_tasks
@@ -108,9 +109,9 @@ class DetachedRequest:
             self.wake()
         return self._may_be_task
 
-    def person_is_asked(self) -> None:
+    def person_is_asked(self, notice: Callable[[], str]) -> None:
         """The call waits for approval for an unknown time: continue as a task if possible."""
-        self.waits_for_person = True
+        self.notice = notice
         self.start_task()
 
     # --- how the client answers ------------------------------------------------------------------

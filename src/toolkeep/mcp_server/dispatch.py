@@ -67,6 +67,7 @@ from toolkeep.mcp_server.tool_search import STANDING_FOR_ALL
 from toolkeep.mcp_server.tools_call import ToolCallHandler, from_any_thread
 from toolkeep.mcp_server.tools_list import ToolList
 from toolkeep.mcp_server.upstream_items import UpstreamItems, value_of
+from toolkeep.mcp_server.upstream_watches import UpstreamWatches
 
 DEFAULT_AGENT = "mcp-local"
 Handler = Callable[[Message, Connection, Emit], Awaitable[dict[str, Any]]]
@@ -111,6 +112,8 @@ class McpServer:
         self._own_lists: set[Kind] = set()
         """Lists that the host changed itself; they are the same for every client."""
         self.hub = Subscriptions(self._concerned)
+        self._watches = UpstreamWatches(keep, self._items, self.hub)
+        self.hub.on_leave = self._watches.end_unwanted
         self.calling = ToolCallHandler(keep, finds_tools=find_tools, page_url=page_url)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
@@ -126,6 +129,7 @@ class McpServer:
     def close(self) -> None:
         """Cancel suspended requests and tasks, and unsubscribe from the keep's events."""
         self._stop_listening()
+        self._watches.close()
         self.calling.close()
 
     # --- what the host's own code registers ------------------------------------------------------
@@ -206,15 +210,14 @@ class McpServer:
     def _offers(self, method: str, agent: str) -> bool:
         features = self.features
         match method.split("/"):
-            # Subscriptions are the host's own: those of upstream servers are not passed on.
             case ["resources", "subscribe" | "unsubscribe"]:
-                return bool(features.resources)
+                return bool(features.resources) or self._items.has_any(CallKind.SUBSCRIPTION, agent)
             case ["resources", *_]:
                 return bool(features.resources) or self._items.has_any(CallKind.RESOURCE, agent)
             case ["prompts", _]:
                 return bool(features.prompts) or self._items.has_any(CallKind.PROMPT, agent)
             case ["completion", _]:
-                return features.completer is not None
+                return features.completer is not None or self._items.has_any(CallKind.COMPLETION, agent)
             case ["logging", _]:
                 return features.has_logging
         return True
@@ -248,7 +251,7 @@ class McpServer:
             "resources/list": self._now(partial(self._list_resources, are_templates=False)),
             "resources/templates/list": self._now(partial(self._list_resources, are_templates=True)),
             "resources/read": self._read_resource,
-            "resources/subscribe": self._now(self._watch),
+            "resources/subscribe": self._watch,
             "resources/unsubscribe": self._now(self._unwatch),
             "prompts/list": self._now(self._list_prompts),
             "prompts/get": self._get_prompt,
@@ -271,8 +274,12 @@ class McpServer:
         passed_on: dict[str, Any] = {}
         if self._items.has_any(CallKind.RESOURCE, agent):
             passed_on["resources"] = {"listChanged": True}
+            if self._items.has_any(CallKind.SUBSCRIPTION, agent):
+                passed_on["resources"]["subscribe"] = True
         if self._items.has_any(CallKind.PROMPT, agent):
             passed_on["prompts"] = {"listChanged": True}
+        if self._items.has_any(CallKind.COMPLETION, agent):
+            passed_on["completions"] = {}
         own = self.features.capabilities(is_modern=is_modern)
         found = {"tools": {"listChanged": True}, **passed_on, **own}
         return {**found, "extensions": {TASKS: {}}} if is_modern else found
@@ -337,17 +344,26 @@ class McpServer:
         asked = wanted.get("taskIds") if isinstance(wanted, dict) else None
         tasks = self.calling.tasks.own(connection, asked)
         subscription.task_ids = set(tasks)
-        subscription.acknowledge()
-        for record in tasks.values():  # a task may have ended before the client subscribed
-            subscription.tell("notifications/tasks", record.view())
         self.hub.subscriptions.add(subscription)
         self._in_flight -= 1  # an idle subscription must not block calls
         try:
+            for uri in sorted(filter(self._is_upstream, subscription.uris)):
+                try:
+                    await self._watches.begin(uri, connection)
+                except ProtocolError:
+                    subscription.uris.discard(uri)  # the acknowledgment leaves it out
+            subscription.acknowledge()
+            for record in tasks.values():  # a task may have ended before the client subscribed
+                subscription.tell("notifications/tasks", record.view())
             await asyncio.get_running_loop().create_future()
         finally:
             self._in_flight += 1
             self.hub.subscriptions.discard(subscription)
+            self._watches.end_unwanted()
         return {}
+
+    def _is_upstream(self, uri: str) -> bool:
+        return split_namespaced(uri) is not None and not self.features.has_resource(uri)
 
     def _list_resources(
         self, connection: Connection, params: dict[str, Any], *, are_templates: bool
@@ -365,7 +381,7 @@ class McpServer:
 
     async def _read_resource(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
         uri, is_modern = _uri(message.params), connection.is_modern
-        if split_namespaced(uri) is None or self.features.has_resource(uri):
+        if not self._is_upstream(uri):
             work = self.features.read_resource(message.params, is_modern=is_modern)
             return await self.calling.run(work, dict, message, connection, emit)
         wanted = self._items.find_resource(uri, connection.agent, is_modern=is_modern)
@@ -387,18 +403,32 @@ class McpServer:
         finish = partial(value_of, is_modern=connection.is_modern)
         return await self.calling.call_item(wanted, finish, message, connection, emit)
 
-    async def _complete(self, message: Message, *_: object) -> dict[str, Any]:
-        return await self.features.complete(message.params)
+    async def _complete(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
+        wanted = self._items.find_completion(message.params, connection.agent)
+        if wanted is None and self.features.completer is None:
+            raise ProtocolError(INVALID_PARAMS, "Nothing is completed for this ref")
+        if wanted is None or message.params["ref"].get("name") in self.features.prompts:
+            return await self.features.complete(message.params)
+        finish = partial(value_of, is_modern=connection.is_modern)
+        return await self.calling.call_item(wanted, finish, message, connection, emit)
 
-    def _watch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
-        uri = _uri(params)
+    async def _watch(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
+        uri = _uri(message.params)
         if len(connection.watched) >= self.limits.watched:
             raise ProtocolError(OVERLOADED, "Too many resources are watched")
         connection.watched.add(uri)
+        if self._is_upstream(uri):
+            try:
+                await self._watches.begin(uri, connection)
+            except BaseException:
+                connection.watched.discard(uri)
+                self._watches.end_unwanted()
+                raise
         return {}
 
     def _unwatch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         connection.watched.discard(_uri(params))
+        self._watches.end_unwanted()
         return {}
 
     def _concerned(self, kind: Kind, agents: set[str]) -> set[str]:
@@ -411,6 +441,7 @@ class McpServer:
         """Notify clients of events that change a list; end the notices of an approval."""
         if isinstance(event, _LIST_CHANGES):
             name = getattr(event, "tool_name", "")
+            self.hub.soon(self._watches.decide_again)
             for kind, method in _LIST_OF.items():
                 # A changed grant or policy names no tool, and may change every list that is not empty.
                 if kind_of(name) is kind if name else kind is CallKind.TOOL or self.keep.tools(kind=kind):

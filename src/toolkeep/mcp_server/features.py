@@ -13,15 +13,13 @@ from typing import Any
 
 import msgspec
 
+from toolkeep.limits import MCP_COMPLETIONS
 from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, NOT_FOUND_BEFORE_2026, ProtocolError
 
 Reader = Callable[..., "Awaitable[str | bytes] | str | bytes"]
 Prompter = Callable[..., "Awaitable[list[dict[str, Any]]] | list[dict[str, Any]]"]
 Completer = Callable[[dict[str, Any], str, str, Mapping[str, str]], "Awaitable[list[str]] | list[str]"]
 """Takes the `ref` of a prompt or resource, the argument, its text so far, and the arguments already set."""
-
-_COMPLETIONS = 100
-"""The most values that one answer may have (2025-11-25, Completion)."""
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +174,6 @@ class Features:
             raise ProtocolError(INVALID_PARAMS, "argument.name and argument.value must be text")
         values = self.completer(reference, name, typed, given if isinstance(given, dict) else {})
         values = await values if inspect.isawaitable(values) else values
-        shown = list(values)[:_COMPLETIONS]
+        shown = list(values)[:MCP_COMPLETIONS]
         has_more = len(values) > len(shown)
         return {"completion": {"values": shown, "total": len(values), "hasMore": has_more}}

@@ -79,5 +79,5 @@ class Sessions:
         self._close(self._open.pop(name)[0])
 
     def _close(self, connection: Connection) -> None:
-        self._hub.connections.discard(connection)
+        self._hub.leave(connection)
         connection.close()

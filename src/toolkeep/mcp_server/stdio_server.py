@@ -35,6 +35,7 @@ from toolkeep.mcp_server.stdout_writer import (
     open_socket,
     open_writer,
 )
+from toolkeep.storage.sqlite.process_identity import process_identity
 
 log = logging.getLogger("toolkeep.mcp")
 
@@ -101,14 +102,16 @@ class StdioServer:
         self._emit = emit
         self._listening: set[Id] = set()
         self.session = secrets.token_hex(16)
-        self.connection = Connection(server.agent, session=self.session)
+        self.connection = Connection(
+            server.agent, session=self.session, caller=f"stdio {process_identity(os.getppid())}"
+        )
         self.connection.emit = emit
         server.hub.attend()
         server.hub.connections.add(self.connection)
 
     def close(self) -> None:
         """The client has disconnected."""
-        self._server.hub.connections.discard(self.connection)
+        self._server.hub.leave(self.connection)
         self.connection.close()
 
     @property

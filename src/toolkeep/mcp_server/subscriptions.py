@@ -33,9 +33,11 @@ class Subscription:
         """Tasks of its own agent only: the caller checks, or another agent's results would be sent here."""
         self._meta = {SUBSCRIPTION_KEY: stream_id}
         self._emit = emit
+        self._is_acknowledged = False
 
     def acknowledge(self) -> None:
         """Send the accepted filters; always the first message."""
+        self._is_acknowledged = True
         honored: dict[str, Any] = {key: True for key, kind in _FILTERS.items() if kind in self.kinds}
         if self.uris:
             honored["resourceSubscriptions"] = sorted(self.uris)
@@ -45,7 +47,8 @@ class Subscription:
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
         """Send one notification with the id of the stream."""
-        self._emit(notification(method, {**params, "_meta": self._meta}))
+        if self._is_acknowledged:
+            self._emit(notification(method, {**params, "_meta": self._meta}))
 
 
 class Subscriptions:
@@ -58,6 +61,8 @@ class Subscriptions:
         self.subscriptions: set[Subscription] = set()
         self._changed: set[Kind] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.on_leave: Callable[[], None] = lambda: None
+        """Called when a client has disconnected."""
 
     def attend(self) -> None:
         """Remember the event loop for notifications; changes may come from any thread."""
@@ -65,11 +70,33 @@ class Subscriptions:
 
     def changed(self, kind: Kind) -> None:
         """A list has changed."""
-        self._soon(lambda: self._note(kind))
+        self.soon(lambda: self._note(kind))
 
-    def updated(self, uri: str) -> None:
-        """A resource has changed."""
-        self._soon(lambda: self._tell_updated(uri))
+    def leave(self, connection: Connection) -> None:
+        """A client has disconnected."""
+        self.connections.discard(connection)
+        self.on_leave()
+
+    def wanted(self) -> set[tuple[str, str]]:
+        """Agents, each with a URI that a client of it is subscribed to."""
+        watching = [(one.agent, uri) for one in self.connections for uri in one.watched]
+        return {*watching, *((one.agent, uri) for one in self.subscriptions for uri in one.uris)}
+
+    def forget(self, uri: str, agent: str) -> None:
+        """End the subscriptions of an agent to a resource."""
+        self.soon(lambda: self._forget(uri, agent))
+
+    def _forget(self, uri: str, agent: str) -> None:
+        for connection in self.connections:
+            if connection.agent == agent:
+                connection.watched.discard(uri)
+        for subscription in self.subscriptions:
+            if subscription.agent == agent:
+                subscription.uris.discard(uri)
+
+    def updated(self, uri: str, agent: str | None = None) -> None:
+        """A resource has changed, for one agent or for all."""
+        self.soon(lambda: self._tell_updated(uri, agent))
 
     def task_changed(self, task_id: str, view: Callable[[], dict[str, Any]]) -> None:
         """Notify the subscribers of a task, at once and in the loop of its work."""
@@ -77,7 +104,8 @@ class Subscriptions:
         for subscription in listening:
             subscription.tell("notifications/tasks", view())
 
-    def _soon(self, act: Callable[[], None]) -> None:
+    def soon(self, act: Callable[[], None]) -> None:
+        """Act in the event loop of the clients."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(act)
 
@@ -103,13 +131,14 @@ class Subscriptions:
                 if subscription.agent in concerned:
                     subscription.tell(method, {})
 
-    def _tell_updated(self, uri: str) -> None:
+    def _tell_updated(self, uri: str, agent: str | None) -> None:
         method, params = "notifications/resources/updated", {"uri": uri}
         for connection in list(self.connections):
-            if connection.emit is not None and uri in connection.watched:
+            is_meant = agent in (None, connection.agent) and uri in connection.watched
+            if connection.emit is not None and is_meant:
                 connection.emit(notification(method, params))
         for subscription in list(self.subscriptions):
-            if uri in subscription.uris:
+            if uri in subscription.uris and agent in (None, subscription.agent):
                 subscription.tell(method, params)
 
 

@@ -99,8 +99,8 @@ class TaskRecord:
             "ttlMs": MCP_TASK_SECONDS * 1000,
             "pollIntervalMs": MCP_TASK_POLL_MS,
         }
-        if self._work is not None and self._work[0].waits_for_person and status == "working":
-            data["statusMessage"] = "The call is waiting for approval."
+        if self._work is not None and (tell := self._work[0].notice) is not None and (words := tell()):
+            data["statusMessage"] = words
         return data
 
     def details(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class DirectAsks:
         """Handshake versions have no tasks."""
         return False
 
-    def person_is_asked(self) -> None:
+    def person_is_asked(self, notice: Callable[[], str]) -> None:
         """Do nothing: the client waits."""
 
 
@@ -106,6 +106,7 @@ class ToolCallHandler:
             arguments,
             agent=connection.agent,
             session=connection.session,
+            caller=connection.caller,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
             forwarded=True,
@@ -117,13 +118,14 @@ class ToolCallHandler:
     async def call_item(
         self, wanted: Wanted, finish: Finish, message: Message, connection: Connection, emit: Emit
     ) -> dict[str, Any]:
-        """Handle one `prompts/get` or `resources/read` of an upstream server: a call of its own kind."""
+        """Handle one use of what an upstream server passes on beside its tools: a call of its own kind."""
         tool, progress = wanted.tool, Progress(message, emit)
         work = self._keep.call(
             tool.name,
             wanted.arguments,
             agent=connection.agent,
             session=connection.session,
+            caller=connection.caller,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
             forwarded=True,

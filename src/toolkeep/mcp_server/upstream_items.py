@@ -8,7 +8,8 @@ is any.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from toolkeep.calls import RegisteredTool, ToolResult
+from toolkeep.calls import PermittedCall, Refusal, RegisteredTool, ToolCall, ToolResult
+from toolkeep.definitions.tool_names import with_kind
 from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.errors import Code
 from toolkeep.json_values.frozen import thaw
@@ -32,7 +33,9 @@ _NUMBERS: Final = {
     ),
 }
 """The error of the protocol for a refusal; every other one is an internal error."""
-_MISSING: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
+_MISSING: Final = frozenset(
+    (Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED, Code.NOTHING_THERE)
+)
 
 
 class Wanted(NamedTuple):
@@ -107,6 +110,64 @@ class UpstreamItems:
             raise not_found(uri, is_modern=is_modern)
         return Wanted(found, {"uri": own})
 
+    def find_completion(self, params: Mapping[str, Any], agent: str) -> Wanted | None:
+        """The completion of an argument of an upstream's prompt or template; None for the host's own."""
+        reference, argument = params.get("ref"), params.get("argument")
+        if not isinstance(reference, dict) or not isinstance(argument, dict):
+            raise ProtocolError(INVALID_PARAMS, "ref and argument must be objects")
+        item = self._referred(reference, agent)
+        tool = None if item is None else self._companion(CallKind.COMPLETION, item, agent)
+        if item is None or tool is None:
+            return None
+        context = params.get("context")
+        given = context.get("arguments") if isinstance(context, dict) else None
+        of = with_kind(item.definition.kind, item.runner.target["tool"])
+        arguments = {"of": of, "argument": argument.get("name"), "value": argument.get("value")}
+        return Wanted(tool, {**arguments, "arguments": given} if given else arguments)
+
+    def _referred(self, reference: Mapping[str, Any], agent: str) -> RegisteredTool | None:
+        """The prompt or template that an agent refers to, if it could use it."""
+        if reference.get("type") == "ref/prompt":
+            prompts = self._offered(CallKind.PROMPT, agent)
+            return next((tool for tool in prompts if prompt_name(tool) == reference.get("name")), None)
+        upstream, template = split_namespaced(str(reference.get("uri"))) or ("", "")
+        for tool in self._offered(CallKind.RESOURCE, agent) if upstream else ():
+            if _is_template(tool) and (tool.definition.source.origin, tool.runner.target["tool"]) == (
+                upstream,
+                template,
+            ):
+                return tool
+        return None
+
+    def find_subscription(self, uri: str, agent: str, *, is_modern: bool) -> Wanted:
+        """The subscription to a resource that an agent may read now; raises `ProtocolError`."""
+        wanted = self.find_resource(uri, agent, is_modern=is_modern)
+        tool = self._companion(CallKind.SUBSCRIPTION, wanted.tool, agent)
+        if tool is None or not self._may_read(wanted, agent):
+            raise not_found(uri, is_modern=is_modern)
+        return Wanted(tool, wanted.arguments)
+
+    def _companion(self, kind: CallKind, item: RegisteredTool, agent: str) -> RegisteredTool | None:
+        """The offer of an item's upstream to complete, or to subscribe, if it is for this item."""
+        target = item.runner.target
+        for tool in self._offered(kind, agent):
+            is_same = tool.definition.source.origin == item.definition.source.origin
+            if is_same and target["tool"] in tool.runner.target["items"].get(target["list"], ()):
+                return tool
+        return None
+
+    def _may_read(self, wanted: Wanted, agent: str) -> bool:
+        """Whether policies permit to read a resource, be it after a person has agreed."""
+        name = wanted.tool.name
+        checked = self._keep.try_validate_arguments(name, wanted.arguments, agent=agent)
+        if isinstance(checked, Refusal) or not wanted.tool.is_enabled:
+            return False
+        request = ToolCall(id="subscribe", tool=name, arguments=None, agent=agent)
+        outcome = self._keep.authorizer.authorize(request, checked)
+        for one in outcome.touched if isinstance(outcome, PermittedCall) else ():
+            one.close()
+        return isinstance(outcome, PermittedCall)
+
     def _offered(self, kind: CallKind, agent: str) -> list[RegisteredTool]:
         return sorted(self._keep.offered_tools(agent=agent, kind=kind), key=lambda tool: tool.name)
 
@@ -120,7 +181,8 @@ def value_of(result: ToolResult, *, is_modern: bool, uri: str = "") -> dict[str,
     code = result.code
     if code in _MISSING:
         known = not_found(uri, is_modern=is_modern or not uri)
-        raise ProtocolError(known.code, result.text, known.data)
+        text = result.error.errors[0].message if code is Code.NOTHING_THERE and result.error else result.text
+        raise ProtocolError(known.code, text, known.data)
     about = {"code": code.value if code else "", "correlationId": result.correlation_id}
     number = _NUMBERS.get(code, INTERNAL_ERROR) if code else INTERNAL_ERROR
     raise ProtocolError(number, result.text, about)

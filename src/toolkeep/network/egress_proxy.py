@@ -1,8 +1,8 @@
 """Egress proxy of a confined worker: an HTTP proxy to granted hosts only (SBX-4).
 
 Input: a listening socket that the worker can reach, the host allowlist of its call, and a budget. Output: TLS
-by CONNECT and plain http by absolute URLs, to vetted addresses; a log of contacts and refusals. Everything
-from the worker is hostile, and a host may be its accomplice.
+and plain http by CONNECT, plain http by absolute URLs, to vetted addresses; a log of contacts and refusals.
+Everything from the worker is hostile, and a host may be its accomplice.
 
 A persistent program also connects by itself, as if there were a network: its name server gives it an address
 for each granted name, and what it connects to at such an address is checked like a request to the proxy.
@@ -32,7 +32,7 @@ from toolkeep.network.hosts import WEB_PORTS, Host, HostRefused, read_host
 from toolkeep.network.http_forward import forward
 from toolkeep.network.name_server import SyntheticAddresses, is_granted, next_query
 from toolkeep.network.relay import CHUNK_BYTES, Relay, one_error
-from toolkeep.network.request_head import direct_target, forward_target, read_head, tunnel_target
+from toolkeep.network.request_head import METHODS, direct_target, forward_target, read_head, tunnel_target
 from toolkeep.network.resolve import resolve_host
 from toolkeep.network.tls_client_hello import ACCESS_DENIED, server_name
 
@@ -45,6 +45,10 @@ never see the refusal."""
 
 _GREETING_SECONDS: Final = 0.5
 """How long a program may be silent before its host is asked to speak first, at ports other than the web's."""
+_METHOD_BYTES: Final = 4
+"""Bytes that tell a method from the start of other protocols; the shortest request has more."""
+_METHODS: Final = frozenset((method + b" ")[:_METHOD_BYTES] for method in METHODS)
+"""The first bytes of a request in plain http."""
 _HANDSHAKE: Final = b"\x16"
 """First byte of a TLS ClientHello (RFC 8446 section 5.1)."""
 _SETTINGS: Final = 4
@@ -203,7 +207,7 @@ class EgressProxy:
             asked = _Asked(
                 TUNNEL,
                 lambda: (tunnel_target(request), b""),
-                lambda relay, host, _: tunnel(relay, host),
+                lambda relay, host, _: _tunnelled(relay, host),
                 _refuse,
             )
         else:
@@ -404,6 +408,26 @@ async def tunnel(relay: Relay, host: Host, first: bytes = b"", *, reply: bytes =
             raise
         await relay.send(hello)
         await _both_ways(relay)
+
+
+async def _tunnelled(relay: Relay, host: Host) -> None:
+    """Accept a tunnel for TLS, or for one request in plain http: some clients send those through one too."""
+    async with relay.idle_timeout():
+        await relay.reply(_ESTABLISHED)
+    first = await _first_byte(relay.worker[0], HEAD_SECONDS)
+    if first.isalpha():
+        first += await relay.worker[0].readexactly(_METHOD_BYTES - 1)
+    if first not in _METHODS:
+        await tunnel(relay, host, first, reply=b"")
+        return
+    worker = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+    try:
+        request = await read_head(relay.worker[0], worker, first)
+        path = direct_target(request, host)
+    except NetworkRefused as refused:
+        await _refuse(*relay.worker, refused)
+        raise
+    await forward(relay, host, path, request, worker)
 
 
 async def greeted(relay: Relay, host: Host) -> None:

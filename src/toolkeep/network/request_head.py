@@ -20,7 +20,7 @@ HOP_BY_HOP = frozenset(
 )
 """Connection headers (RFC 9110 section 7.6.1); Proxy-* headers are matched by prefix."""
 
-_METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
+METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 _LINE_BREAK_ALONE = re.compile(rb"\r(?!\n)|(?<!\r)\n|\x00")
 _FOLDED = re.compile(rb"\r\n[ \t]")
 
@@ -82,8 +82,8 @@ def tunnel_target(request: h11.Request) -> Host:
 def forward_target(request: h11.Request) -> tuple[Host, bytes]:
     """Host of an absolute URL, and the origin-form target for its server."""
     # An allowlist: net.read and net.write are told apart by method, and an unknown one may do anything.
-    if request.method not in _METHODS:
-        raise NetworkRefused("the method is not one of " + ", ".join(sorted(m.decode() for m in _METHODS)))
+    if request.method not in METHODS:
+        raise NetworkRefused("the method is not one of " + ", ".join(sorted(m.decode() for m in METHODS)))
     url = request.target.decode("ascii")
     try:
         host = read_url(url)
@@ -101,8 +101,8 @@ def forward_target(request: h11.Request) -> tuple[Host, bytes]:
 
 def direct_target(request: h11.Request, host: Host) -> bytes:
     """The target of a request to a server that the worker connected to."""
-    if request.method not in _METHODS:
-        raise NetworkRefused("the method is not one of " + ", ".join(sorted(m.decode() for m in _METHODS)))
+    if request.method not in METHODS:
+        raise NetworkRefused("the method is not one of " + ", ".join(sorted(m.decode() for m in METHODS)))
     # Absolute URLs are for the proxy; some servers prefer one to the header Host.
     if not request.target.startswith(b"/") or b"#" in request.target:
         raise NetworkRefused("the target of a request to a server begins with / and has no # part")

@@ -93,7 +93,7 @@ class _KnownEntities:
     def shape(self, tool: RegisteredTool) -> Shape:
         """The Cedar shape of a tool's arguments."""
         if id(tool) not in self._shapes:
-            self._shapes[id(tool)] = read_shape(tool.arguments.schema)
+            self._shapes[id(tool)] = read_shape(tool.schemas.resolved)
         return self._shapes[id(tool)]
 
 

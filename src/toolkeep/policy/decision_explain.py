@@ -173,7 +173,7 @@ def _line(
 
 
 def _forbids(say: PolicyResult) -> bool:
-    return say.finding.effect == "forbid" and say.finding.is_satisfied
+    return say.finding.effect == "forbid" and say.finding.is_satisfied and not say.asks
 
 
 def _of_everything(authorizer: Authorizer, outcome: Refusal, holder: Holder) -> Iterator[str]:
@@ -381,7 +381,7 @@ def _of_policies(policies: Iterable[PolicyResult], holder: Holder, checked: Chec
         finding = say.finding
         if finding.error:
             yield f"fix policy '{finding.policy}' ({say.place}): {finding.error}"
-        elif finding.effect == "forbid" and finding.is_satisfied:
+        elif _forbids(say):
             yield _of_forbid(say, holder, checked)
     permits = [say for say in says if say.finding.effect == "permit"]
     if says and not any(say.finding.is_satisfied for say in permits):

@@ -7,7 +7,7 @@ import the author rules only warn, and the warnings stay with the tool.
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -47,6 +47,19 @@ class AdmissionContext(msgspec.Struct, frozen=True, kw_only=True):
 BY_CODE = AdmissionContext()
 
 
+class AdmittedBefore(Protocol):
+    """The definitions that this program admitted before under the same limits, by definition hash."""
+
+    def warnings_of(self, definition_hash: str) -> tuple[Problem, ...] | None:
+        """The warnings about the schemas of such a definition; None if it is unknown."""
+
+    def add(self, definition_hash: str, warnings: tuple[Problem, ...]) -> None:
+        """Note that a definition was admitted, and that its text is not suspicious."""
+
+    def save(self) -> None:
+        """Write what was added."""
+
+
 def admit(
     definition: ToolDefinition,
     *,
@@ -56,10 +69,12 @@ def admit(
     formats: "Formats | None" = None,
     permissions: Iterable[str] = (),
     circumstances: AdmissionContext = BY_CODE,
+    known_warnings: tuple[Problem, ...] | None = None,
 ) -> RegisteredTool:
     """The registered tool; raises the `DefinitionError` that its problems call for.
 
-    `permissions` are the names that exist beside those of POL-3.
+    `permissions` are the names that exist beside those of POL-3; `known_warnings` are those of schemas that
+    were compiled before, which then are compiled on first use.
     """
     began = time.thread_time()  # not the clock: a busy machine makes no schema slow
     by_hand = definition.source.is_by_hand
@@ -68,10 +83,12 @@ def admit(
     is_refused = by_hand and not circumstances.held_back
     (problems if is_refused else warnings).extend(_unknown_permissions(definition, permissions))
     compile_both = partial(_compile, definition, limits, formats or {}, shows_values=shows_values)
-    schemas = ToolSchemas(definition.name, compile_both)
+    schemas = ToolSchemas(definition.name, definition.parameters, compile_both)
     # The schemas of built-in tools are constants, which the default limits admit (a test checks). A process
     # that only lists its tools needs neither them nor the engine.
-    if not (circumstances.is_built_in and limits == DEFAULT_LIMITS):
+    if known_warnings is not None:
+        warnings += known_warnings
+    elif not (circumstances.is_built_in and limits == DEFAULT_LIMITS):
         problems += schemas.problems
         warnings += schemas.warnings
     problems += circumstances.problems

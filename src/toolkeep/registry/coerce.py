@@ -1,7 +1,7 @@
 """Turn whatever a host or provider offers as a tool into a definition and its runner."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,6 +15,9 @@ from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import DefinitionError, Problem, ToolkeepError
 from toolkeep.text.display import echo_name
+
+if TYPE_CHECKING:
+    from toolkeep.definitions.sanitize import Removal
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,15 +33,32 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of its code, where a file of tools brings it."""
     held_back: str = ""
     """Why it is quarantined, if it is."""
-    suspicion: str = ""
-    """What a person should review in the text of an import before it is offered."""
-    is_scanned: bool = False
-    """Whether the text of an import was scanned already; `suspicion` is then the whole outcome."""
+    removed: "tuple[Removal, ...]" = ()
+    """What was removed from the text of an import."""
     aliases: tuple[str, ...] = ()
     """Its aliases, if the tool cannot be read."""
     warnings: tuple[Problem, ...] = ()
     locate: Callable[[str], str] | None = None
     """The position of a field in the file that the tool comes from."""
+
+    @property
+    def suspicion(self) -> str:
+        """What a person should review first; scanned anew each time."""
+        return suspicion_of(self.tool, self.removed) if isinstance(self.tool, ToolDefinition) else ""
+
+
+def suspicion_of(
+    definition: ToolDefinition, removed: "Sequence[Removal]" = (), *, is_known: bool = False
+) -> str:
+    """What a person should review first. Every import is scanned, whichever provider brings it.
+
+    The text of a known one was scanned before; what was removed from it is not part of its hash.
+    """
+    if definition.source.is_by_hand or (is_known and not removed):
+        return ""
+    from toolkeep.definitions.injection_scan import hidden_text, quarantine_reasons, scan_for_injection
+
+    return quarantine_reasons(hidden_text(removed) if is_known else scan_for_injection(definition, removed))
 
 
 def coerce_tool(given: Any, services: Sequence[object] = ()) -> tuple[ToolDefinition, Any]:

@@ -31,8 +31,16 @@ from toolkeep.events import (
     ToolDefinitionValidatedEvent,
 )
 from toolkeep.limits import DEFAULT_LIMITS, EXECUTION_SECONDS, OUTPUT_BYTES, SLOW_COMPILATION_MS, Limits
-from toolkeep.registry.admit import AdmissionContext, admit
-from toolkeep.registry.coerce import Offer, coerce_tool, located, name_of, names_of, pass_through
+from toolkeep.registry.admit import AdmissionContext, AdmittedBefore, admit
+from toolkeep.registry.coerce import (
+    Offer,
+    coerce_tool,
+    located,
+    name_of,
+    names_of,
+    pass_through,
+    suspicion_of,
+)
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.tiers import check_custom, includes_built_in
 from toolkeep.registry.tool_provider import CODE, CORE, OURS, PROJECT, ToolProvider
@@ -103,6 +111,7 @@ class Registrar:
         tier: Tier = Tier.ENTERPRISE,
         formats: "Formats | None" = None,
         permissions: Iterable[str] = (),
+        admitted: AdmittedBefore | None = None,
     ) -> None:
         self._registry = registry
         self._bus = bus
@@ -112,6 +121,8 @@ class Registrar:
         self._tier = tier
         self._formats = formats or {}
         self._permissions = frozenset(permissions)
+        # Formats are functions of the host: nobody knows whether they decide the same again.
+        self._admitted = None if formats else admitted
         self._loaded: set[str] = set()
         self._missed: set[str] = set()
         """Names of skipped tools that do not belong to the project, which may not take them over."""
@@ -143,6 +154,8 @@ class Registrar:
         skipped = [self._skip_provider(error.provider, error) for error in failures]
         for _, name, provider in ordered:
             self._load_one(name, provider, skipped)
+        if self._admitted is not None:
+            self._admitted.save()
         elapsed_ms = round((time.perf_counter() - began) * 1000, 3)
         count = len(self._registry)
         self._bus.tell(StartUpEnded(tool_count=count, skipped_count=len(skipped), elapsed_ms=elapsed_ms))
@@ -222,13 +235,15 @@ class Registrar:
         offer = given if isinstance(given, Offer) else None
         if offer and offer.is_custom:
             check_custom(self._tier, definition)
+        admitted = None if provider == CORE else self._admitted
+        known = admitted.warnings_of(definition.hash) if admitted is not None else None
         circumstances = AdmissionContext(
             provider=provider,
             is_built_in=provider == CORE,
             is_custom=bool(offer and offer.is_custom),
             code_hash=offer.code_hash if offer else "",
             held_back=offer.held_back if offer else "",
-            suspicion=_suspicion(definition, offer),
+            suspicion=suspicion_of(definition, offer.removed if offer else (), is_known=known is not None),
             problems=isolation_problems(given, definition, runner, self._services),
             warnings=offer.warnings if offer else (),
         )
@@ -241,12 +256,22 @@ class Registrar:
                 formats=self._formats,
                 permissions=self._permissions,
                 circumstances=circumstances,
+                known_warnings=known,
             )
         except DefinitionError as error:
             self._tell_rejected(definition, error)
             raise
         self._tell_validated(tool)
+        if known is None:
+            self._note_admitted(tool)
         return tool
+
+    def _note_admitted(self, tool: RegisteredTool) -> None:
+        """Its schemas are compiled on first use from the next start on, unless a call would wait for that."""
+        if self._admitted is None or tool.is_built_in or tool.suspicion:
+            return
+        if tool.compile_ms <= SLOW_COMPILATION_MS:
+            self._admitted.add(tool.definition_hash, tuple(tool.schemas.warnings))
 
     def _tell_validated(self, tool: RegisteredTool) -> None:
         if not self._bus.listeners:
@@ -275,17 +300,6 @@ class Registrar:
                     tool_name=name, constraint=constraint, value=value, max_value=most
                 )
                 self._bus.tell(violated)
-
-
-def _suspicion(definition: ToolDefinition, offer: Offer | None) -> str:
-    """What a person should review first. Every import is scanned, whichever provider brings it."""
-    if definition.source.is_by_hand:
-        return ""
-    if offer and (offer.suspicion or offer.is_scanned):
-        return offer.suspicion
-    from toolkeep.definitions.injection_scan import quarantine_reasons, scan_for_injection
-
-    return quarantine_reasons(scan_for_injection(definition))
 
 
 def tools_of_tier(tools: Iterable[Any], tier: Tier) -> list[Any]:

@@ -315,10 +315,10 @@ class ToolRegistry:
         sealed = {origin for origin, _ in self._pins} if is_whole else frozenset()
         arrived = [tool for tool in reversed(tools) if _arrives(tool)]
         sealed = sealed | self._locked.origins
-        new = {pin_key(tool): _pin(tool, waits=pin_key(tool)[0] in sealed) for tool in arrived}
-        unknown = [pin for key, pin in new.items() if key not in self._pins]
+        unknown = {key: tool for tool in arrived if (key := pin_key(tool)) not in self._pins}
         if unknown:
-            self._pins.update((pin.key, pin) for pin in self._state.pin(unknown))
+            new = [_pin(tool, waits=key[0] in sealed) for key, tool in unknown.items()]
+            self._pins.update((pin.key, pin) for pin in self._state.pin(new))
         return [self._settle(tool) for tool in tools]
 
     def _settle(self, tool: RegisteredTool) -> RegisteredTool:

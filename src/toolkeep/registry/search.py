@@ -210,7 +210,7 @@ def _fields(tool: RegisteredTool) -> Iterator[tuple[float, str]]:
     yield _NAME_WEIGHT, " ".join(dict.fromkeys((*names, *wholes)))
     yield _DESCRIPTION_WEIGHT, definition.full_description
     yield _PARAMETER_WEIGHT, definition.category.value
-    texts = islice(_parameter_texts(tool.arguments.schema), INDEXED_PARAMETER_TEXTS)
+    texts = islice(_parameter_texts(tool.schemas.resolved), INDEXED_PARAMETER_TEXTS)
     yield _PARAMETER_WEIGHT, " ".join(texts)
 
 

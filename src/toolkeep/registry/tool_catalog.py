@@ -18,6 +18,7 @@ from toolkeep.stores.registry_state import RegistryState
 
 if TYPE_CHECKING:
     from toolkeep.config.settings import ConfigFile
+    from toolkeep.registry.admit import AdmittedBefore
     from toolkeep.registry.coerce import Offer
     from toolkeep.registry.custom_definitions import DefinitionEditor, OfferOf
     from toolkeep.registry.search import ToolSearch
@@ -44,6 +45,7 @@ class ToolCatalog:
         offer_of: "OfferOf | None",
         allows_definitions: bool,
         permissions: Iterable[str] = (),
+        admitted: "AdmittedBefore | None" = None,
     ) -> None:
         self._bus = bus
         self._tier = tier
@@ -62,6 +64,7 @@ class ToolCatalog:
             tier=tier,
             formats=formats,
             permissions=permissions,
+            admitted=admitted,
         )
         self._search: ToolSearch | None = None
         self._ready = threading.Event()

@@ -571,11 +571,12 @@ _FIELDS: Final = 5
 """Words of each row."""
 
 
-def observer() -> dict[str, Any]:
+def observer(shown: Iterable[str]) -> dict[str, Any]:
     """What a worker needs to observe its program: a filter that reports calls with a name in them.
 
     The supervisor notes a call and lets it continue. The worker's own filter counts first: a call that it
-    refuses is refused, and not seen. ValueError where there is no filter for this kind of processor.
+    refuses is refused, and not seen. Files below `shown` are not noted: a runtime names thousands of them.
+    ValueError where there is no filter for this kind of processor.
     """
     architecture = this_machine()
     if architecture is None:
@@ -586,6 +587,7 @@ def observer() -> dict[str, Any]:
     filter_program = assemble(dict.fromkeys(known, NOTIFY), ALLOW, architecture, unknown=ALLOW)
     return {
         "filter": base64.b64encode(filter_program.for_process(1)).decode("ascii"),
+        "shown": list(shown),
         "calls": {str(architecture.numbers[name]): _argument_places(rest) for name, rest in known.items()},
     }
 

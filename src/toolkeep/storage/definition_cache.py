@@ -5,8 +5,6 @@ data files of the project's packages. No tool sees the folder, so none can plant
 is as untrusted as what a worker says: the caller checks it in the same way.
 """
 
-import contextlib
-import hashlib
 import json
 import os
 import stat
@@ -18,12 +16,10 @@ from typing import Any, Final
 from toolkeep import __version__
 from toolkeep.config.tools_file import ToolsFile
 from toolkeep.definitions.found_tool import FoundTool
-from toolkeep.errors import StateUnusable
 from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CODE_FILES
 from toolkeep.sandbox.trusted_paths import OURS
-from toolkeep.storage.atomic_files import write_whole
-from toolkeep.storage.state_folder import check_private, make_private
+from toolkeep.storage.cache_folder import CacheFolder
 
 _FORMAT: Final = 1
 _KEPT: Final = 64
@@ -34,40 +30,29 @@ class DefinitionCache:
     """The definitions that were read for one project."""
 
     def __init__(self, state_folder: Path) -> None:
-        self._folder = state_folder / "definitions"
+        self._cache = CacheFolder(state_folder / "definitions", kept=_KEPT)
 
     def read(self, file: ToolsFile, read: Callable[[], Sequence[FoundTool]]) -> Sequence[FoundTool]:
         """What was read before for the same code, or what `read` gives; problems are not remembered."""
         facts = _facts(file)
         if facts is None:
             return read()
-        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        path = self._folder / f"{name}.json"
-        known = self._known(path)
+        known = self._known(facts)
         if known is not None:
             return known
         found = read()
         # Packages that were installed or removed meanwhile: nobody knows which the worker saw.
         if all(one.definition is not None for one in found) and _facts(file) == facts:
-            self._put(path, found)
+            said = [[one.reference, one.definition] for one in found]
+            self._cache.write(facts, json.dumps(said).encode())
         return found
 
-    def _known(self, path: Path) -> list[FoundTool] | None:
+    def _known(self, facts: list[Any]) -> list[FoundTool] | None:
         try:
-            check_private(self._folder)
-            said = json.loads(path.read_bytes())
+            said = json.loads(self._cache.read(facts) or b"")
             return [FoundTool(reference=name, definition=definition) for name, definition in said]
-        except (OSError, ValueError, TypeError):
+        except (ValueError, TypeError):
             return None
-
-    def _put(self, path: Path, found: Sequence[FoundTool]) -> None:
-        said = [[one.reference, one.definition] for one in found]
-        with contextlib.suppress(OSError, StateUnusable):  # without it they are read again next time
-            make_private(self._folder)
-            write_whole(path, json.dumps(said).encode(), is_soon_replaced=True)
-            by_age = sorted(self._folder.iterdir(), key=lambda one: one.lstat().st_mtime_ns)
-            for old in by_age[:-_KEPT]:
-                old.unlink(missing_ok=True)
 
 
 def _facts(file: ToolsFile) -> list[Any] | None:

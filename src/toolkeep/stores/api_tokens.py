@@ -41,6 +41,7 @@ class Scope(StrEnum):
     TOOLS_READ = "tools:read"
     TOOLS_WRITE = "tools:write"
     CALL = "call"
+    SESSION = "session"
     APPROVE = "approve"
     AUDIT_READ = "audit:read"
     POLICIES_READ = "policies:read"

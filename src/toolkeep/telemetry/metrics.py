@@ -1,8 +1,8 @@
 """Events as Prometheus metrics (OBS-1), with the names that dashboards know.
 
-Label children are bound when a tool is registered, so counting a call is one addition. Unregistered tool
-names are counted as `unknown`: a model could invent names without end (label cardinality). A removed tool
-keeps no label. Needs the extra `server`.
+Label children are bound at the first event of a tool, so counting a call is one addition, and thousands of
+tools that nobody calls take no time at start. Unregistered tool names are counted as `unknown`: a model
+could invent names without end (label cardinality). A removed tool keeps no label. Needs the extra `server`.
 """
 
 from collections.abc import Callable, Iterable
@@ -72,8 +72,8 @@ class Metrics:
         self.call_errors = Counter(
             "toolkeep_call_errors", "Calls that failed.", ["tool_name", "error_code"], registry=registry
         )
-        self._unknown = _Bound(self, UNKNOWN)
-        self._bound: dict[str, _Bound] = {}
+        self._known: set[str] = set()
+        self._bound = {UNKNOWN: _Bound(self, UNKNOWN)}
         self._counted: dict[type[Event], Callable[[Any], None]] = {
             events.ToolRegistered: self._registered,
             events.ToolUnregistered: self._unregistered,
@@ -97,11 +97,17 @@ class Metrics:
 
     def label(self, tool_name: str) -> str:
         """The label of a tool; `unknown` if it is not registered."""
-        return tool_name if tool_name in self._bound else UNKNOWN
+        return tool_name if tool_name in self._known else UNKNOWN
+
+    def _of(self, tool_name: str) -> _Bound:
+        label = self.label(tool_name)
+        bound = self._bound.get(label)
+        if bound is None:  # two threads may both bind, and get the same children
+            bound = self._bound[label] = _Bound(self, label)
+        return bound
 
     def _register(self, name: str) -> None:
-        if name not in self._bound:
-            self._bound[name] = _Bound(self, name)
+        self._known.add(name)
         self.registrations.labels(name).inc()
 
     def _registered(self, event: events.ToolRegistered) -> None:
@@ -109,8 +115,10 @@ class Metrics:
 
     def _unregistered(self, event: events.ToolUnregistered) -> None:
         # With a version, others of the tool remain, and so do its labels.
-        if event.version or self._bound.pop(event.tool_name, None) is None:
+        if event.version or event.tool_name not in self._known:
             return
+        self._known.remove(event.tool_name)
+        self._bound.pop(event.tool_name, None)
         self.registrations.remove_by_labels({"tool_name": event.tool_name})
         for metric in (self.validations, self.validation_seconds, self.validation_errors):
             metric.remove_by_labels({"tool_name": event.tool_name})
@@ -118,23 +126,23 @@ class Metrics:
             metric.remove_by_labels({"tool_name": event.tool_name})
 
     def _passed(self, event: events.ValidationPassed) -> None:
-        bound = self._bound.get(event.tool_name, self._unknown)
+        bound = self._of(event.tool_name)
         bound.passed.inc()
         bound.validation.observe(event.validation_ms / 1000)
 
     def _failed(self, event: events.ValidationFailed) -> None:
         name = self.label(event.tool_name)
-        self._bound.get(name, self._unknown).failed.inc()
+        self._of(name).failed.inc()
         for error in event.refusal.errors:
             self.validation_errors.labels(name, error.code.value).inc()
 
     def _unanswered(self, event: events.ToolUnanswered) -> None:
         name = self.label(event.tool_name)
-        self._bound.get(name, self._unknown).failed.inc()
+        self._of(name).failed.inc()
         self.validation_errors.labels(name, event.error_code).inc()
 
     def _ended(self, event: events.CallEnded) -> None:
-        bound = self._bound.get(event.tool_name, self._unknown)
+        bound = self._of(event.tool_name)
         bound.calls[event.status].inc()
         bound.seconds.observe(event.total_ms / 1000)
         if event.error_code:

@@ -83,6 +83,7 @@ _WRITES: Final[dict[str, Any]] = {
     "category": "file_system",
     "danger": "medium",
     "determinism": "Maybe",  # they say whether there was a file before
+    "flow": {"": {"system": "text"}},  # our own words about what was written
     "constraints": _STRICT,
     "required_permissions": ["tool.filesystem.write"],
 }

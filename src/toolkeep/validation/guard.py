@@ -90,8 +90,7 @@ def inspect_schema(
         return inspection
     inspection.dialect = dialect
     try:
-        upgraded = upgrade(schema, dialect)
-        inspection.resolved = resolve_references(upgraded if isinstance(upgraded, dict) else {})
+        inspection.resolved = _resolved(schema, dialect)
     except BadReference as error:
         notes.refuse(error.path, error.reason, error.fix)
         return inspection
@@ -102,6 +101,17 @@ def inspect_schema(
         _roles(schema, parts, notes)
         _author_rules(schema, parts, notes)
     return inspection
+
+
+def resolve_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same `resolved` for a schema that was inspected before."""
+    schema = thaw(schema)
+    return _resolved(schema, dialect_of(schema) or Dialect.DRAFT_2020_12)
+
+
+def _resolved(schema: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+    upgraded = upgrade(schema, dialect)
+    return resolve_references(upgraded if isinstance(upgraded, dict) else {})
 
 
 def _is_small(schema: dict[str, Any], notes: _Notes, limits: Limits) -> bool:

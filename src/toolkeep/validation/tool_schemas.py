@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolkeep.errors import Problem, SchemaBroken
 
@@ -13,8 +13,14 @@ if TYPE_CHECKING:
 class ToolSchemas:
     """Compiles the schemas of a tool on first use; with a problem in one of them, neither can be used."""
 
-    def __init__(self, tool: str, compile_both: "Callable[[], tuple[Compilation, Compilation]]") -> None:
+    def __init__(
+        self,
+        tool: str,
+        parameters: dict[str, Any],
+        compile_both: "Callable[[], tuple[Compilation, Compilation]]",
+    ) -> None:
         self._tool = tool
+        self._parameters = parameters
         self._compile_both = compile_both
 
     @cached_property
@@ -30,6 +36,14 @@ class ToolSchemas:
     def warnings(self) -> list[Problem]:
         """Authoring rules that the schemas of an import violate."""
         return [warning for one in self._both for warning in one.warnings]
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """The schema of the parameters with its references resolved, for what reads all tools: compiles
+        nothing."""
+        from toolkeep.validation.guard import resolve_schema
+
+        return resolve_schema(self._parameters)
 
     @cached_property
     def arguments(self) -> "CompiledSchema":

@@ -99,6 +99,8 @@ def test_what_is_granted_is_not_proposed_again(home: Path) -> None:
     named = [("read", "project/data/a.csv"), ("write", "project/data/a.csv")]
     assert capabilities(proposed(home, named, held=["fs.read:./data"])) == ["fs.write:./data/a.csv"]
     assert proposed(home, named, held=["fs.write:data"]).lines == ()
+    denied = proposed(home, contacts=[("GET", "a.example", 443)], held=["net.write:a.example"])
+    assert (denied.lines, len(denied.notes)) == ((), 1)  # its address is not public
 
 
 @pytest.mark.parametrize("asked", [(), ("",), (".ssh", ".aws", ".config", "state"), ("project/vault", "/")])

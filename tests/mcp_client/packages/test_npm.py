@@ -1,8 +1,10 @@
 """npm packages of servers, from a registry on loopback: resolved once, pinned, installed without scripts."""
 
 import json
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,11 @@ from tests.mcp_client.packages.registries import (
     registry,
     tree,
 )
+from toolkeep.errors import ImportRefused
+from toolkeep.mcp_client.packages.confined_install import ConfinedInstall, ProgramFailed
+from toolkeep.mcp_client.packages.confined_install import Registry as ConfiguredRegistry
+from toolkeep.mcp_client.packages.npm import Npm
+from toolkeep.mcp_client.packages.runner_commands import PackageCommand
 
 __all__ = ["project", "registry"]
 
@@ -34,9 +41,11 @@ pytestmark = [
 ]
 
 
-SEES = (
-    "exports.answer = (name) => `hello ${name} ${require('fs').existsSync(process.argv[3] + '/state.db')}`;"
-)
+SEES = """exports.answer = (name) => `hello ${name} ${require('fs').existsSync(process.argv[3] + '/state.db')} \
+${require('child_process').execFileSync(__dirname + '/own').toString().trim()}`;"""
+OWN = f"#!{os.path.realpath(shutil.which('node') or '')}\nconsole.log('own');"
+"""A program in its packages, which it may start."""
+GREETING = "hello ada false own"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +57,7 @@ def hello(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Registry, 
         registry.publish(
             "greeting",
             "1.0.1",
-            {"index.js": SEES, "../../../../escaped": "x"},
+            {"index.js": SEES, "own": OWN, "../../../../escaped": "x"},
             links={"passwd": "/etc/passwd"},
             main="index.js",
             bin={"sh": "../../../../../../../bin/sh"},
@@ -86,9 +95,7 @@ def test_npx_is_resolved_once_and_its_program_runs_from_the_state(hello: Hello) 
     names = {path.name for path in project.parent.rglob("*")}
     assert ("cli.js" in names, names & {"marker", "escaped", "passwd", "sh"}) == (True, set())
     asked = len(registry.asked)
-    assert (
-        greeted(project, f"fs.read:{project.parent}") == "hello ada false"
-    )  # it sees nothing else of the state
+    assert greeted(project, f"fs.read:{project.parent}") == GREETING  # it sees nothing else of the state
     assert len(registry.asked) == asked  # the server reaches no registry, and needs none
 
 
@@ -103,7 +110,7 @@ def test_the_lock_lists_every_package_and_holds_the_tools_back_if_it_names_other
         ("npm:hello", "1.0.0", "sha512-"),
     ]
     assert invoke(project, "lock", "--check").exit_code == 0
-    assert greeted(project, f"fs.read:{project.parent}") == "hello ada false"
+    assert greeted(project, f"fs.read:{project.parent}") == GREETING
     lock.write_text(text.replace(packages[0]["integrity"], packages[1]["integrity"]))
     assert "has another integrity hash under the same version" in invoke(project, "lock", "--check").stdout
     assert "is quarantined" in greeted(project, f"fs.read:{project.parent}")
@@ -124,7 +131,7 @@ def test_a_pinned_tree_is_installed_anew_only_as_it_was_pinned(hello: Hello) -> 
     assert (
         json.loads((tree(project) / "node_modules/greeting/package.json").read_text())["version"] == "1.0.1"
     )
-    assert greeted(project, f"fs.read:{project.parent}") == "hello ada false"
+    assert greeted(project, f"fs.read:{project.parent}") == GREETING
     # It answers with another archive for a version that was pinned: nothing is installed.
     shutil.rmtree(tree(project))
     registry.archives["/npm/greeting/-/greeting-1.0.1.tgz"] = registry.archives[
@@ -187,3 +194,57 @@ def test_an_update_shows_packages_and_tools_and_leaves_the_old_ones_unless_a_per
     assert "is quarantined" in greeted(project)  # its description changed: a person accepts the tool, too
     assert invoke(project, "remove", "hello", "--yes").exit_code == 0
     assert "1.1.0" not in str(list((project.parent / "state" / "packages").rglob("hello/package.json")))
+
+
+ENTRY: dict[str, Any] = {"version": "1.0.0", "integrity": f"sha512-{'A' * 86}==", "bin": {"hello": "cli.js"}}
+
+
+def test_a_lock_file_or_an_answer_of_another_shape_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    npm, install = Npm(), ConfinedInstall(tmp_path, ConfiguredRegistry(urls=("http://127.0.0.1:9/",)))
+    command = PackageCommand(ecosystem="npm", packages=(("hello", ""),))
+
+    def resolve(lock: Any, view: str = "{}") -> str:
+        def run(_: ConfinedInstall, argv: Sequence[str], *__: Any, **___: Any) -> str:
+            (tmp_path / "tree" / "package-lock.json").write_text(
+                lock if isinstance(lock, str) else json.dumps(lock)
+            )
+            return view if "view" in argv else ""
+
+        monkeypatch.setattr(ConfinedInstall, "run", run)
+        try:
+            return npm.resolve(install, command, datetime.now(UTC)).pinned.program
+        except ImportRefused as refused:
+            return refused.message
+
+    place = "node_modules/hello"
+    good = {"packages": {place: ENTRY}}
+    assert resolve(good) == f"{place}/cli.js"
+    changed: list[dict[str, Any]] = [
+        {"version": 1},
+        {"bin": {"hello": 1}},
+        {"dependencies": []},
+        {"peerDependencies": {"x": None}},
+    ]
+    broken = [{"packages": {place: {**ENTRY, **one}}} for one in changed]
+    for lock in ("{", [], {}, {"packages": []}, {"packages": {}}, {"packages": {place: 1}}, *broken):
+        assert "what cannot be read" in resolve(lock), lock
+    for view in ("[]", '{"time": []}', '{"dist-tags": {"latest": "2"}, "time": {"2": "soon"}}'):
+        assert "what cannot be read" in resolve(good, view), view
+
+
+def test_the_failure_of_a_second_resolution_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = ["npm error code ETARGET", "npm error code E404"]
+
+    def run(*_: Any, **__: Any) -> str:
+        raise ProgramFailed("it ended with status 1", failures.pop(0))
+
+    monkeypatch.setattr(ConfinedInstall, "run", run)
+    install = ConfinedInstall(tmp_path, ConfiguredRegistry(urls=("http://127.0.0.1:9/",)))
+    command = PackageCommand(ecosystem="npm", packages=(("hello", "2.0.0"),))
+    with pytest.raises(ImportRefused, match="E404"):
+        Npm().resolve(install, command, datetime.now(UTC))
+    assert failures == []

@@ -30,6 +30,7 @@ OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
         ("uvx x@latest", "pypi", [("x", "")], "x", []),
         ("uvx --from 'p[cli]>=1,<2' prog run", "pypi", [("p[cli]", ">=1,<2")], "prog", ["run"]),
         (f"uvx --python {OURS} --with a,b x", "pypi", [("x", ""), ("a", ""), ("b", "")], "x", []),
+        ("uvx --prerelease=allow x", "pypi", [("x", "")], "x", []),
         ("uv tool run x==1.0", "pypi", [("x", "==1.0")], "x", []),
         ("pipx run --spec p==1 prog", "pypi", [("p", "==1")], "prog", []),
     ],

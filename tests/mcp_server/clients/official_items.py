@@ -5,7 +5,7 @@ import json
 import sys
 from typing import Any
 
-from mcp import Client  # type: ignore[import-not-found, unused-ignore]
+from mcp import Client, types  # type: ignore[import-not-found, unused-ignore]
 from mcp.client.stdio import StdioServerParameters  # type: ignore[import-not-found, unused-ignore]
 
 
@@ -14,7 +14,16 @@ async def found(command: list[str]) -> dict[str, Any]:
     async with Client(server, mode="auto") as client:
         templates = (await client.list_resource_templates()).resource_templates
         page = await client.read_resource(templates[0].uri_template.replace("{name}", "a%20b"))
+        asked = {"name": "tone", "value": "kind"}
+        prompt = types.PromptReference(type="ref/prompt", name="review")
+        async with client.listen(
+            resource_subscriptions=["toolkeep:docs/docs://readme", "toolkeep:docs/x:y"]
+        ) as heard:
+            changed = await anext(aiter(heard))
         return {
+            "completed": (await client.complete(prompt, asked)).completion.values,
+            "subscribed": heard.honored.resource_subscriptions,
+            "changed": str(changed.uri),
             "prompts": [one.name for one in (await client.list_prompts()).prompts],
             "resources": [str(one.uri) for one in (await client.list_resources()).resources],
             "templates": [one.uri_template for one in templates],

@@ -9,8 +9,10 @@ from typing import Any
 
 
 def dial(
-    host: str, port: int, say: str, *, listens_first: bool = False, waits_s: float = 0
+    host: str, port: int, say: str, *, listens_first: bool = False, waits_s: float = 0, asks: int = 1
 ) -> dict[str, Any]:
+    for _ in range(asks - 1):
+        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     address = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
     heard = b""
     with socket.create_connection((address, port), timeout=10) as opened:

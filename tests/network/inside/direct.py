@@ -34,30 +34,37 @@ class Told(list[tuple[str, str, str]]):
 
 
 @contextlib.asynccontextmanager
-async def calling(*held: str, argv: list[str] | None = None) -> AsyncIterator[tuple[Dial, Told]]:
+async def calling(
+    *held: str, argv: list[str] | None = None, requests: int = 100, keep: Keep | None = None
+) -> AsyncIterator[tuple[Dial, Told]]:
     """Calls of a program that stays and holds this; and what is told of its contacts."""
     told = Told()
     argv = argv or DIALER
+    name = f"dial_{len(keep) if keep else 0}"
     definition = {
-        "name": "dial",
+        "name": name,
         "description": "Dials.",
         "side_effects": ["NetWrite" if any(one.startswith("net.write") for one in held) else "NetRead"],
         "capabilities": list(held),
         "danger": "low",
+        "resource_bounds": {"max_network": {"max_requests": requests, "max_bytes": 1 << 20}},
         "parameters": {"type": "object", "properties": {}, "additionalProperties": True},
     }
-    async with Keep() as keep:
-        keep.subscribe(told)
-        keep.register(ProcessSource(argv=argv, code=[argv[-1]]).tool(definition))
-        keep.declare_agent("ada", capabilities=held)
+    async with contextlib.AsyncExitStack() as opened:
+        own = Keep() if keep is None else keep
+        if keep is None:
+            await opened.enter_async_context(own)
+        own.subscribe(told)
+        own.register(ProcessSource(argv=argv, code=[argv[-1]]).tool(definition))
+        own.declare_agent(name, capabilities=held)
 
         async def dial(host: str, port: int, say: str = "", **more: Any) -> Any:
-            result = await keep.call("dial", {"host": host, "port": port, "say": say, **more}, agent="ada")
+            result = await own.call(name, {"host": host, "port": port, "say": say, **more}, agent=name)
             assert result.ok, result.text
             return result.value
 
         async def fetch(url: str) -> Any:
-            return (await keep.call("dial", {"url": url}, agent="ada")).value
+            return (await own.call(name, {"url": url}, agent=name)).value
 
         yield (dial if argv is DIALER else fetch), told
 
@@ -97,6 +104,13 @@ async def test_a_granted_host_is_reached_without_a_proxy_and_no_other_is(world: 
     assert len(server.heard) == 1
 
 
+async def test_a_call_asks_for_ten_names_for_each_request_that_it_may_make(world: World) -> None:
+    await serve(world, answer(b"shop"))
+    async with calling("net.read:shop.example", requests=1) as (dial, _):
+        assert (await dial("shop.example", 80, get("shop.example"), asks=11))["error"] == "gaierror"
+        assert (await dial("shop.example", 80, get("shop.example")))["address"] == "198.18.0.1"
+
+
 async def test_tls_must_name_the_host_that_is_connected_to(world: World) -> None:
     world.name("shop.example", [PUBLIC])
     server = Raw(b"")
@@ -128,7 +142,11 @@ async def test_a_name_that_leads_inside_and_a_port_that_is_not_granted_are_refus
 async def test_programs_at_once_do_not_reach_each_others_hosts(world: World) -> None:
     await serve(world, answer(b"shop"))
     await serve(world, answer(b"other"), "other.example", OTHER_PUBLIC)
-    async with calling("net.read:shop.example") as (shop, _), calling("net.read:other.example") as (other, _):
+    async with (
+        Keep() as keep,  # one, so that both are forked from the same process
+        calling("net.read:shop.example", keep=keep) as (shop, _),
+        calling("net.read:other.example", keep=keep) as (other, _),
+    ):
         found = await asyncio.gather(
             shop("shop.example", 80, get("shop.example")), other("other.example", 80, get("other.example"))
         )

@@ -521,6 +521,17 @@ async def connect(egress: Any, target: str, first: bytes) -> bytes:
 DENIED = hello_module.ACCESS_DENIED
 
 
+async def test_a_tunnel_carries_one_plain_request_to_its_host(world: World) -> None:
+    """As undici and others send it."""
+    server = await shop(world)
+    async with egress_socket("shop.example") as egress:
+        request = get("http://shop.example/").replace(b"http://shop.example/", b"/")
+        assert status(await connect(egress, "shop.example:80", request + request)) == 200
+        for other in (request.replace(b"shop", b"shot"), get("http://shop.example/")):
+            assert is_refused(await connect(egress, "shop.example:80", other))
+    assert len([head for head in server.heard if head]) == 1
+
+
 async def test_a_tunnel_carries_only_tls_that_names_its_host(world: World) -> None:
     heard: list[bytes] = []
 
@@ -541,7 +552,7 @@ async def test_a_tunnel_carries_only_tls_that_names_its_host(world: World) -> No
         "hidden": with_extension(good, 0xFE0D, b"\0"),
         "hidden by a draft": with_extension(good, 0xFFCE, b"\0"),
         "two names": with_extension(good, 0, b"\0\x08\0\0\5o.com"),
-        "no TLS": b"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+        "another protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
         "SSL 2": b"\x80\x2e\x01\x00\x02" + bytes(64),
         "an alert": b"\x15\x03\x03\x00\x02\x02\x28",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.execution.observation.observed_project import ObservedProject, is_in, is_program
-from toolkeep.network.allowlist import READING
+from toolkeep.network.allowlist import READING, TUNNEL
 from toolkeep.network.hosts import WEB_PORTS, HostRefused, HostScope, read_host
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.trusted_paths import is_within, search_path
@@ -39,6 +39,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What it did (`seccomp_filters.observer`) and with which path, program or address."""
     contacts: frozenset[tuple[str, str, int]]
     """Method, host and port of each connection that was denied."""
+    addresses: frozenset[str] = frozenset()
+    """Hosts with their ports that the person wrote."""
     rounds: int
     tools: tuple[dict[str, Any], ...] | None
     """What it lists in the end; None if it did not come to that."""
@@ -49,6 +51,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     last_words: str = ""
     is_cut: bool = False
     """Whether it named more than is noted."""
+    calls: tuple[str, ...] = ()
+    """Why each call that the person named failed, in the server's words; empty for one that worked."""
 
 
 class ProposedLine(msgspec.Struct, frozen=True):
@@ -199,28 +203,42 @@ def _program_name(project: ObservedProject, path: str) -> str:
 
 def _hosts(observation: Observation, files: _Files) -> Iterator[ProposedLine]:
     found: dict[str, ProposedLine] = {}
+    held = {str(one) for one in observation.project.held}
     # Sorted by method, GET after CONNECT: a host that is only read from needs less.
-    for method, name, port in sorted(observation.contacts, reverse=True):
+    for method, name, port in sorted({*observation.contacts, *_direct(observation)}, reverse=True):
         try:
             # Without a port it was only looked up.
             host = read_host(f"{name}:{port}" if port else f"{name}:443")
         except HostRefused:
             continue
-        if not _PUBLIC.contains(host):
+        is_public = _PUBLIC.contains(host)
+        # A private address is the person's to name: a server could scan the network by what is agreed to.
+        if not is_public and str(host) not in observation.addresses:
             files.notes.append(f"{visible(name)}:{port} is no public host; grant it yourself if you know it")
             continue
         kind = "net.read" if method in READING else "net.write"
-        scope = host.name if host.port in WEB_PORTS else f"{host.name}:{port}"
+        scope = host.name if is_public and host.port in WEB_PORTS else str(host)
+        if held & {f"{kind}:{scope}", f"net.write:{scope}"}:
+            files.notes.append(f"{visible(scope)} is granted, and was denied: its address or its use is not")
+            continue
         if scope not in found or kind == "net.write":
             found[scope] = ProposedLine(f"connects to {host}", f"{kind}:{scope}")
     yield from (found[scope] for scope in sorted(found))
 
 
+def _direct(observation: Observation) -> Iterator[tuple[str, str, int]]:
+    """Connections by address, without the proxy, to addresses that the person wrote."""
+    for what, name in observation.named:
+        if what == "connect" and name in observation.addresses:
+            host = read_host(name)
+            yield TUNNEL, host.name, host.port
+
+
 def _remarks(observation: Observation) -> Iterator[str]:
-    direct = sorted(name for what, name in observation.named if what == "connect")
+    direct = {name for what, name in observation.named if what == "connect"} - observation.addresses
     yield from (
         f"{visible(name)} is an address that it connects to itself; grant it if you know it"
-        for name in direct
+        for name in sorted(direct)
     )
     if observation.is_cut:
         yield "it named more paths than are noted here"

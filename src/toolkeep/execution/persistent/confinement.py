@@ -81,7 +81,7 @@ def confinement_for_call(
 ) -> Confinement:
     """Confinement of a call's program; ValueError says what prevents it."""
     level = level_of(call.tool)
-    started = tuple(executables(program))
+    started = (*executables(program), *spec.packages)
     shown = _shown(spec, started, trusted, base)
     reach = WorkerGrant()
     hosts = HostAllowlist()
@@ -97,7 +97,7 @@ def confinement_for_grants(
     capabilities: Iterable[Capability], program: str, spec: ProcessSpec, trusted: TrustedPaths, base: str
 ) -> Confinement:
     """Confinement of a program that a person starts, with the capabilities that the person grants."""
-    started = tuple(executables(program))
+    started = (*executables(program), *spec.packages)
     shown = _shown(spec, started, trusted, base)
     scopes = [(one.kind, _real(one, base)) for one in capabilities]
     # No registered tool has this code yet, so nothing else keeps a granted folder from covering it.

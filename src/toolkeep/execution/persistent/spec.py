@@ -40,6 +40,8 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Values in which `{secret:NAME}` is substituted."""
     code: tuple[str, ...] = ()
     """Files and folders that it consists of: readable, whatever the agent holds."""
+    packages: tuple[str, ...] = ()
+    """Folders of its code that cannot change, whose programs it may start. No configuration names them."""
     idle_s: float = DEFAULT_PROCESS_IDLE_SECONDS
     between_calls: IdlePolicy = IdlePolicy.RUNNING
 

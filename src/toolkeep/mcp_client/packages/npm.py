@@ -14,6 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from toolkeep.errors import ImportRefused
 from toolkeep.host.files import read_named
 from toolkeep.limits import DEFINITION_FILE_BYTES
@@ -27,7 +29,7 @@ from toolkeep.mcp_client.packages.confined_install import (
 )
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.packages.runner_commands import PackageCommand
-from toolkeep.text.display import echo_name
+from toolkeep.text.display import echo_name, visible
 
 _QUIET: Final = (
     *("--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--no-update-notifier", "--no-progress"),
@@ -56,6 +58,27 @@ _SPEC: Final = re.compile(r"(?:npm:(?:@[^/:]+/)?[^/:@]+(?:@|$))?[^/:]*")
 _TAG: Final = re.compile(r"[A-Za-z][A-Za-z_-]+")
 _TREE: Final = "tree"
 _ROOT: Final = {"name": "server", "version": "0.0.0", "private": True}
+
+
+class _LockEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of an entry in package-lock.json that are used here."""
+
+    version: str = ""
+    dependencies: dict[str, str] = {}
+    optional_dependencies: dict[str, str] = {}
+    peer_dependencies: dict[str, str] = {}
+    bin: dict[str, str] = {}
+
+
+class _Lock(msgspec.Struct, frozen=True):
+    packages: dict[str, _LockEntry]
+
+
+class _Releases(msgspec.Struct, frozen=True):
+    """What `npm view` tells about the versions of a package."""
+
+    time: dict[str, Any] = {}
+    tags: dict[str, str] = msgspec.field(default_factory=dict, name="dist-tags")
 
 
 class Npm:
@@ -90,39 +113,39 @@ class Npm:
 
         Where no such versions will do, newer ones are taken, and said to be young.
         """
-        wanted = {name: version or "latest" for name, version in command.packages}
-        young = False
+        # Any version, as npx wants it: npm then takes the newest that runs on this Node.js.
+        wanted = {name: version or "*" for name, version in command.packages}
         try:
             try:
-                found = self._resolved(install, wanted, before)
+                found, is_young = self._resolved(install, wanted, before), False
             except ProgramFailed as failed:
                 if before is None or "ETARGET" not in failed.last_words:
                     raise
-                found, young = self._resolved(install, wanted, None), True
+                found, is_young = self._resolved(install, wanted, None), True
+            tree = {place: _entry(place, entry) for place, entry in found.items()}
+            versions = {name: tree[f"node_modules/{name}"]["version"] for name in wanted}
+            # What was asked for, as it was resolved: a tag such as `latest` will mean another version later.
+            tree[""] = {"dependencies": versions}
+            pinned = PinnedPackages.read(
+                {"ecosystem": "npm", "program": _program(command, tree), "tree": tree}
+            )
+            if before is None:
+                return Resolution(pinned=pinned)
+            young = [f"{name}@{version}" for name, version in versions.items()] if is_young else []
+            name, wants = command.packages[0]
+            newest, tells_age = self._newest(install, name, before)
+            is_passed_over = newest not in ("", versions[name]) and wants in ("", "latest") and not young
+            return Resolution(
+                pinned=pinned,
+                young=tuple(young),
+                passed_over=f"{name}@{newest}" if is_passed_over else "",
+                tells_age=tells_age,
+            )
         except ProgramFailed as failed:
             raise failed.refusal(", ".join(wanted)) from None
-        tree = {place: _entry(place, entry) for place, entry in found.items()}
-        # What was asked for, as it was resolved: a tag such as `latest` will mean another version later.
-        tree[""] = {"dependencies": {name: tree[f"node_modules/{name}"]["version"] for name in wanted}}
-        pinned = PinnedPackages.read({"ecosystem": "npm", "program": _program(command, tree), "tree": tree})
-        if before is None:
-            return Resolution(pinned=pinned)
-        name = command.packages[0][0]
-        version = tree[f"node_modules/{name}"]["version"]
-        told = json.loads(
-            self._npm(install, "view", name, "time", "dist-tags", "--json", "--prefer-offline") or "{}"
-        )
-        newest = str((told.get("dist-tags") or {}).get("latest", version))
-        return Resolution(
-            pinned=pinned,
-            young=tuple(f"{name}@{tree[f'node_modules/{name}']['version']}" for name in wanted)
-            if young
-            else (),
-            passed_over=f"{name}@{newest}"
-            if not young and not command.packages[0][1] and newest != version
-            else "",
-            tells_age=bool(told.get("time")),
-        )
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"npm resolves it to what cannot be read: {visible(str(error))}"
+            raise ImportRefused(", ".join(wanted), reason) from None
 
     def _resolved(
         self, install: ConfinedInstall, wanted: Mapping[str, str], before: datetime | None
@@ -132,9 +155,20 @@ class Npm:
         (folder / "package.json").write_text(json.dumps({**_ROOT, "dependencies": wanted}))
         flags = (f"--before={before.isoformat()}",) if before is not None else ()
         self._npm(install, "install", "--package-lock-only", *flags)
-        data = json.loads(read_named(folder / "package-lock.json", DEFINITION_FILE_BYTES))
+        data = msgspec.json.decode(read_named(folder / "package-lock.json", DEFINITION_FILE_BYTES))
+        # npm is confined, but it read what the registry says: its file may hold anything.
+        msgspec.convert(data, _Lock)
         found: dict[str, Any] = data["packages"]
         return found
+
+    def _newest(self, install: ConfinedInstall, name: str, before: datetime) -> tuple[str, bool]:
+        """The newest version, if it was published after a date; and whether the registry tells dates."""
+        text = self._npm(install, "view", name, "time", "dist-tags", "--json", "--prefer-offline")
+        told = msgspec.json.decode(text or "{}", type=_Releases)
+        newest = told.tags.get("latest", "")
+        published = str(told.time.get(newest, ""))
+        is_older = bool(published) and datetime.fromisoformat(published) < before
+        return "" if is_older else newest, bool(told.time)
 
     def install(self, install: ConfinedInstall, pinned: PinnedPackages) -> Path:
         """Install a pinned tree; the folder that holds it."""

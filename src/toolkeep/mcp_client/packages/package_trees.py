@@ -14,12 +14,16 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from toolkeep.errors import ImportRefused, StateUnusable
+from toolkeep.execution.persistent.spec import ProcessSpec
 from toolkeep.mcp_client.packages.pinned_packages import PinnedPackages
 from toolkeep.mcp_client.packages.runner_commands import read_command
 from toolkeep.storage.atomic_files import write_whole
@@ -28,6 +32,9 @@ from toolkeep.storage.state_folder import make_private
 PYTHON: Final = "bin/python"
 """The interpreter of a tree of Python packages: the only link that may lead out of one."""
 _FOLDER: Final = "packages"
+_OBSERVED: Final = ".observed"
+_OBSERVED_SECONDS: Final = 3600.0
+"""How long the packages of an observed server wait for the command that adds it."""
 _BLOCK: Final = 1 << 20
 _FILES: Final = 200_000
 _BYTES: Final = 2 << 30
@@ -43,6 +50,18 @@ def with_program(target: Mapping[str, Any], pinned: PinnedPackages | None, state
     argv = [*_argv(pinned, tree), *(command.arguments if command else ())]
     code = [*target.get("code", ()), str(tree)]
     return {**target, "command": argv, "code": code, "tree": str(tree), "documented": target["command"]}
+
+
+def server_spec(target: Mapping[str, Any]) -> ProcessSpec:
+    """The process of a server by its connection settings. Raises ValueError."""
+    words = {key: target[key] for key in ("code", "between_calls") if target.get(key)}
+    # Python orders sets by a seed that is new at each start, and servers describe tools by sets: their pins
+    # would not match. Colliding keys can slow down the server's own process, within the limits of its calls.
+    environment = {"PYTHONHASHSEED": "0", **(target.get("environment") or {})}
+    spec = ProcessSpec.read({"argv": list(target["command"]), "environment": environment, **words})
+    # Its packages are pinned and read-only. A program in them is its own code, as much as a library that it
+    # could load into its process.
+    return replace(spec, packages=(target["tree"],)) if "tree" in target else spec
 
 
 def _argv(pinned: PinnedPackages, tree: Path) -> list[str]:
@@ -105,6 +124,29 @@ class PackageTrees:
     def digests(self) -> set[str]:
         """The installed trees."""
         return {manifest.stem for manifest in self._folder.glob("*.json")}
+
+    def remember(self, key: str, pinned: PinnedPackages) -> None:
+        """Keep the packages of an observed server: it is added with what was observed."""
+        write_whole(self._folder / f"{key}{_OBSERVED}", json.dumps(pinned.to_dict()).encode())
+
+    def recall(self, key: str) -> PinnedPackages | None:
+        """The packages that were observed a short while ago, if they are whole."""
+        try:
+            pinned = PinnedPackages.read(json.loads((self._folder / f"{key}{_OBSERVED}").read_bytes()))
+            check_tree(self.path(pinned.digest), with_hashes=True)
+        except (OSError, ValueError):
+            return None
+        return pinned
+
+    def forget_expired(self) -> set[str]:
+        """Forget what was observed and not added; the digests."""
+        found: set[str] = set()
+        for file in self._folder.glob(f"*{_OBSERVED}"):
+            if time.time() - file.stat().st_mtime > _OBSERVED_SECONDS:
+                with suppress(OSError, ValueError):
+                    found.add(PinnedPackages.read(json.loads(file.read_bytes())).digest)
+                file.unlink(missing_ok=True)
+        return found
 
     def _manifest(self, digest: str) -> Path:
         return self._folder / f"{digest}.json"

@@ -5,7 +5,6 @@ program, or `ImportRefused` for what could never work in the sandbox. Nothing is
 """
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Final, Literal, NamedTuple
@@ -27,6 +26,9 @@ class PackageCommand(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
     """Name of the program; empty for the one that the package itself decides on."""
     arguments: tuple[str, ...] = ()
+    python: str = ""
+    """Version of Python that it asks for, such as 3.12."""
+    allows_prereleases: bool = False
 
 
 class _Runner(NamedTuple):
@@ -51,7 +53,7 @@ _UVX: Final = _Runner(
     ("--from",),
     ("--with", "-w"),
     ("-q", "--quiet", "--isolated", "--no-cache", "-n", "--refresh", "--no-progress", "--native-tls"),
-    ("--python", "-p"),
+    ("--python", "-p", "--prerelease"),
 )
 _PIPX: Final = _Runner("pypi", ("--spec",), (), ("-q", "--quiet", "--no-cache", "--verbose"), ("--python",))
 
@@ -147,13 +149,16 @@ class _Reading:
     def command(self) -> PackageCommand:
         first: list[str] = []
         more: list[str] = []
+        python, allows_prereleases = "", False
         for flag, value in self._flags():
             if flag in self._runner.package_flags:
                 first.append(value)
             elif flag in self._runner.more_flags:
                 more += value.split(",")
             elif flag in ("--python", "-p"):
-                self._check_python(value)
+                python = self._python(value)
+            elif flag == "--prerelease":
+                allows_prereleases = value == "allow"
         if len(first) > 1:
             raise self._refused("names several packages for one program", "name the one that brings it")
         if not self._rest:
@@ -166,7 +171,12 @@ class _Reading:
         packages = tuple(self._package(text) for text in wanted)
         named = program if first else ("" if self._runner.ecosystem == "npm" else _plain(packages[0][0]))
         return PackageCommand(
-            ecosystem=self._runner.ecosystem, packages=packages, program=named, arguments=tuple(arguments)
+            ecosystem=self._runner.ecosystem,
+            packages=packages,
+            program=named,
+            arguments=tuple(arguments),
+            python=python,
+            allows_prereleases=allows_prereleases,
         )
 
     def _flags(self) -> Iterator[tuple[str, str]]:
@@ -200,11 +210,13 @@ class _Reading:
             "name a package and its version, or install the server yourself and give its program after --",
         )
 
-    def _check_python(self, wanted: str) -> None:
-        ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-        if wanted.removeprefix("python").removeprefix("cpython@").strip() not in (ours, "3", ""):
-            reason = f"asks for Python {echo_name(wanted)}; servers run on that of toolkeep, {ours}"
-            raise self._refused(reason, "leave it out, or install toolkeep with that Python")
+    def _python(self, wanted: str) -> str:
+        version = wanted.removeprefix("python").removeprefix("cpython@").strip()
+        if re.fullmatch(r"3\.\d{1,2}", version):
+            return version
+        if version in ("3", ""):
+            return ""
+        raise self._refused(f"asks for Python {echo_name(wanted)}", "ask for a version, such as 3.12")
 
     def _refused(self, reason: str, hint: str) -> ImportRefused:
         return ImportRefused(self._shown, reason, hint=hint)

@@ -47,6 +47,7 @@ class Observer:
     def __init__(self, told: dict[str, Any], own: linux.Filter | None) -> None:
         """`told` is the order of the host, `own` the worker's filter, which the program gets too."""
         self._calls = {int(number): tuple(where) for number, where in told["calls"].items()}
+        self._shown = tuple(f"{folder}/" for folder in told["shown"])
         self._reports = linux.Filter(base64.b64decode(told["filter"]))
         self._own = own
         self._ours, self._theirs = socket.socketpair()
@@ -106,7 +107,8 @@ class Observer:
         with contextlib.suppress(OSError):  # A descriptor that is not open, or no /proc.
             folder = b"" if raw.startswith(b"/") else _folder(process, folder_at, arguments)
             path = os.path.normpath(os.path.join(folder, raw)).decode("utf-8", "replace")
-            yield what, path
+            if what == "run" or not f"{path}/".startswith(self._shown):
+                yield what, path
 
 
 def _folder(process: int, at: int, arguments: list[int]) -> bytes:

@@ -14,7 +14,7 @@ from toolkeep.approval.approval_store import Approvals
 from toolkeep.approval.argument_summary import outline, shortest_first, summary
 from toolkeep.approval.coverage import Argument
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing
-from toolkeep.approval.question_text import preview_answer
+from toolkeep.approval.question_text import flow_line, preview_answer
 from toolkeep.errors import Code
 from toolkeep.host.clock import iso
 from toolkeep.keep.keep import Keep
@@ -72,6 +72,7 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     outline: str
     """The same for a person to read: every name, and the beginning of every value."""
     touches: list[str]
+    flow: list[str]
     difference: str
     policies: list[str]
     choices: list[ChoiceView]
@@ -279,6 +280,7 @@ def view_of(standing: Standing, caller: Caller) -> ApprovalView:
         arguments=shortest_first(question.argument_data),
         outline=outline(question.argument_data, SHOWN_CHARS).text,
         touches=list(question.touches),
+        flow=list(map(flow_line, question.flow)),
         difference=question.difference,
         policies=list(question.policies),
         choices=[_choice(one) for one in question.choices],

@@ -28,6 +28,7 @@ from toolkeep.mcp_server.http_response import Reply
 from toolkeep.mcp_server.tools_call import from_any_thread
 from toolkeep.server.api.common_parameters import ID, KEY, NAME
 from toolkeep.server.api.open_calls import CallView, OpenCall, RunningCalls, cancel_call, view_of, wait_for
+from toolkeep.server.api.session_routes import state_owner
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused, document, of_result, problem
 from toolkeep.server.http.request import Parameter, Request, read_raw
@@ -90,6 +91,7 @@ async def call_tool(
             agent=caller.agent,
             conversation=body.conversation,
             session=body.session,
+            caller=state_owner(caller, body.session),
             correlation_id=body.correlation_id or trace_id,
             timeout_s=body.timeout_s,
             max_output_bytes=body.max_output_bytes,

@@ -17,6 +17,7 @@ from toolkeep.server.api import (
     call_routes,
     definition_routes,
     policy_routes,
+    session_routes,
     token_routes,
     tool_routes,
 )
@@ -157,6 +158,7 @@ ROUTES: Final = (
     *definition_routes.ROUTES,
     *_PROGRAMS,
     *call_routes.ROUTES,
+    *session_routes.ROUTES,
     *approval_routes.ROUTES,
     *audit_routes.ROUTES,
     *policy_routes.ROUTES,

@@ -20,6 +20,7 @@ SCOPES: Final[dict[Scope, str]] = {
     Scope.TOOLS_READ: "see the tools that the token's agent may see",
     Scope.TOOLS_WRITE: "create, change, switch and delete definitions",
     Scope.CALL: "call tools as the token's agent, and see what became of its calls",
+    Scope.SESSION: "begin sessions of the token's agent, and say what the user said",
     Scope.APPROVE: "see every call that waits for a person, and answer",
     Scope.AUDIT_READ: "read every record of the log",
     Scope.POLICIES_READ: "read, check and explain policies",

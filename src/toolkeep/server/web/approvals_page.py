@@ -57,7 +57,7 @@ async def _question_data(
     service: Service, request: PageRequest, view: approval_routes.ApprovalView
 ) -> dict[str, Any]:
     """Template data of a request."""
-    told = [view.difference, view.tool, view.agent, *view.touches, str(view.arguments)]
+    told = [view.difference, view.tool, view.agent, *view.touches, *view.flow, str(view.arguments)]
     return {
         "chosen": view,
         "outcome": await _outcome(service, request, view) if view.state == "used" else "",

@@ -255,8 +255,7 @@ def _offer(
         tool=definition,
         name=made.name,
         runner=Run(kind="http", target=plan.target),
-        suspicion=imported.held_back,
-        is_scanned=True,
+        removed=imported.removed,
         warnings=(*imported.warnings, *warnings),
     )
     return offer, authentication.secrets

@@ -14,7 +14,11 @@ _UNKNOWN: Final = "0"
 
 def this_process() -> str:
     """The identity of this process."""
-    pid = os.getpid()
+    return process_identity(os.getpid())
+
+
+def process_identity(pid: int) -> str:
+    """The identity of a process."""
     return f"{pid}-{_started(pid)}-{_namespace()}"
 
 

@@ -1,0 +1,24 @@
+"""Plays every pair under every guard and prints the table: `.venv/bin/python -m tests.hostile.flow`."""
+
+import asyncio
+import sys
+import time
+
+from tests.hostile.flow.goals import PLAYED
+from tests.hostile.flow.guards import NoPolicy, SimpleRule, Standard, StaticSet
+from tests.hostile.flow.replay import play_round, table
+from tests.hostile.flow.tasks import TASKS
+
+
+async def _main() -> None:
+    rounds = []
+    for kind in (NoPolicy, StaticSet, SimpleRule, Standard):
+        before = time.perf_counter()
+        rounds.append(await play_round(kind(), TASKS, PLAYED))
+        print(f"{kind.name}: {time.perf_counter() - before:.1f} s", file=sys.stderr)
+    print(table(rounds))
+    for one in rounds[2:]:
+        print(*one.reached, sep="\n")
+
+
+asyncio.run(_main())
