@@ -238,7 +238,7 @@ def test_a_measure_of_something_unknown_denies_every_call(
 def test_what_a_call_takes_is_used_up_for_the_next(
     tmp_path: Path, budget: dict[str, str], first: str
 ) -> None:
-    arguments = {"amount": 1} if first == "transfer" else {}
+    arguments: dict[str, Any] = {"amount": 1} if first == "transfer" else {}
     with opened(tmp_path, {"budget": budget}, approver=lambda _: False) as keep:
         assert "is used up" not in call(keep, first, **arguments)
         assert call(keep, "look").endswith("is used up")

@@ -169,8 +169,8 @@ def _say_held_back(world: ProjectContext) -> None:
 def inspect(texts: PolicyTexts, world: ProjectContext) -> Report:
     """Check parsed policies against the tools and agents of the project, then run their examples."""
     own = read_policies(texts.sources).policies
-    every = read_all(texts.sources, shipped_policies(world.measures))
-    problems = check_policies(every, world.tools(), world.grants, world.measures.by_name)
+    every = read_all(texts.sources, shipped_policies(world.flow.measures))
+    problems = check_policies(every, world.tools(), world.grants, world.flow.measures.by_name)
     if not problems:
         problems = list(_failing(texts, world))
     notes = () if problems else tuple(_notes(own, world))

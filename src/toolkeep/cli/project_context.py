@@ -7,7 +7,7 @@ from typing import Any
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
 from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.events import Bus
-from toolkeep.flow.measures import NO_MEASURES, Measures
+from toolkeep.flow.flow_settings import NO_FLOW, FlowSettings
 from toolkeep.keep.keep import KNOWN_AGENTS, Keep
 from toolkeep.keep.open import (
     offered_by_project,
@@ -74,9 +74,9 @@ class ProjectContext:
         )
 
     @property
-    def measures(self) -> Measures:
-        """What the project counts and limits."""
-        return NO_MEASURES if self.settings.flow is None else self.settings.flow.measures
+    def flow(self) -> FlowSettings:
+        """How the project guards what passes between calls."""
+        return self.settings.flow or NO_FLOW
 
     def authorizer(self, sources: Sequence[PolicySource], examples: Iterable[Example] = ()) -> Authorizer:
         """An authorizer for these policies."""
@@ -84,8 +84,8 @@ class ProjectContext:
             ActivePolicies(
                 sources,
                 held_back=self.settings.policies_held_back,
-                is_flow_standard=self.settings.flow is not None and self.settings.flow.is_standard,
-                measures=self.measures,
+                is_flow_standard=self.flow.is_standard,
+                measures=self.flow.measures,
             ),
             agents=self.grants,
             project=str(self.root),

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from toolkeep.execution.persistent.pool import PersistentProgram
     from toolkeep.execution.registered_code import RegisteredCode
     from toolkeep.flow.host_session import Session
-    from toolkeep.flow.measures import Measures
     from toolkeep.flow.tracker import Flow
     from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.keep.pipeline import Pipeline, Spans
@@ -375,16 +374,18 @@ class Keep(ToolCatalog):
         return self._authorizer
 
     def _new_authorizer(self) -> "Authorizer":
+        from toolkeep.flow.flow_settings import NO_FLOW
         from toolkeep.policy.active_policies import ActivePolicies
         from toolkeep.policy.authorize import Authorizer
 
         policy = self._policy
+        flow = policy.flow or NO_FLOW
         return Authorizer(
             ActivePolicies(
                 policy.sources,
                 held_back=policy.held_back,
-                is_flow_standard=policy.flow is not None and policy.flow.is_standard,
-                measures=self.measures,
+                is_flow_standard=flow.is_standard,
+                measures=flow.measures,
             ),
             agents=self._grants,
             project=self._project,
@@ -394,13 +395,6 @@ class Keep(ToolCatalog):
             check=lambda tool, arguments: self._validate(tool, dict(arguments), self._refusals, "example"),
             trusted=self.trusted,
         )
-
-    @property
-    def measures(self) -> "Measures":
-        """What is declared to be counted and limited."""
-        from toolkeep.flow.measures import NO_MEASURES
-
-        return NO_MEASURES if self._policy.flow is None else self._policy.flow.measures
 
     def _known_tools(self) -> Iterable[RegisteredTool]:
         """What policies and examples may name: a disabled tool still exists."""
