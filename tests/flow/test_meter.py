@@ -98,6 +98,15 @@ def test_a_call_counts_once_and_a_refused_one_not_at_all(shop: Shop) -> None:
     assert shop.seen() == [0, 0, 0, 0]
 
 
+def test_a_dry_run_sees_the_sums_and_adds_nothing(shop: Shop) -> None:
+    shop.pay(5)
+    dry, names = Meter(MEASURES, shop.states, lambda: shop.now, is_dry=True), MEASURES.by_name
+    for _ in range(2):
+        seen = dry.reserve("explain", ADA, "pay", {"amount": 2}, counted=names, read=names)
+        assert (seen.values["today"], seen.additions) == ("7.0000", ())
+    assert shop.seen() == [0, 5, 5, 5]
+
+
 def test_what_is_known_late_counts_for_later_calls_and_stays(shop: Shop) -> None:
     call = shop.pay(1, call="a")
     shop.meter.add(call, result_bytes=10, run_seconds=3)  # nothing measures seconds

@@ -43,8 +43,15 @@ class Meter:
     """The measures of one keep."""
 
     def __init__(
-        self, measures: Measures, states: SessionStates, clock: Callable[[], float] = time.time
+        self,
+        measures: Measures,
+        states: SessionStates,
+        clock: Callable[[], float] = time.time,
+        *,
+        is_dry: bool = False,
     ) -> None:
+        """`is_dry`: calls are only explained, so that nothing is added."""
+        self._is_dry = is_dry
         self._by_name = measures.by_name
         self._states = states
         self._clock = clock
@@ -70,7 +77,8 @@ class Meter:
         now = self._clock()
         measures = [self._by_name[name] for name in counted]
         own = {m.name: m.own_value(arguments) for m in measures if m.counts(tool)}
-        additions = tuple({self._addition(m, caller, own[m.name]) for m in measures if m.name in own})
+        added = () if self._is_dry else measures
+        additions = tuple({self._addition(m, caller, own[m.name]) for m in added if m.name in own})
         late = tuple({self._addition(m, caller, 0) for m in measures if m.is_late})
         names = sorted(read)
         windows = [self._window(self._by_name[name], caller, now) for name in names]

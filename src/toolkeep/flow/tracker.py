@@ -52,9 +52,13 @@ class Flow:
         states: SessionStates,
         *,
         is_late: bool = False,
+        is_dry: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`is_late`: calls were made before, so a session that nobody began here has seen everything."""
+        """`is_late`: calls were made before, so a session that nobody began here has seen everything.
+
+        `is_dry`: calls are only explained.
+        """
         self._unknown = FALLEN if is_late else CLEAN
         self.settings = settings
         self._states = states
@@ -62,7 +66,7 @@ class Flow:
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, _Held] = OrderedDict()
         self._plans: dict[str, Plan] = {}
-        self.meter = Meter(settings.measures, states, clock)
+        self.meter = Meter(settings.measures, states, clock, is_dry=is_dry)
 
     # --- sessions --------------------------------------------------------------------------------
 
