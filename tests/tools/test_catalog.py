@@ -90,4 +90,4 @@ def test_every_tool_says_what_it_does_to_the_world() -> None:
 
 def test_only_our_own_words_about_a_write_are_labelled() -> None:
     labelled = {tool.name: dict(tool.flow) for tool, _ in BUILT_IN_TOOLS if tool.flow}
-    assert labelled == dict.fromkeys(("write_file", "edit_code"), {"": {"system": "text"}})
+    assert labelled == {name: {"": {"system": "text"}} for name in ("write_file", "edit_code")}

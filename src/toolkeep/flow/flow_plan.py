@@ -23,8 +23,10 @@ FORMS: Final = {
     Form.EMAIL: re.compile(r"[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9.-]{1,63}"),
     Form.URL: re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&()*+,;=%-]{1,200}"),
     Form.IBAN: re.compile(r"[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{1,4}){3,8}"),
-    Form.DATE: re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"),
-    Form.NUMBER: re.compile(r"[+-]?\d{1,24}(?:\.\d{1,12})?"),
+    Form.DATE: re.compile(
+        r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
+    ),
+    Form.NUMBER: re.compile(r"[+-]?\d{1,24}(?:\.\d{1,12})?", re.ASCII),
 }
 """What a string of each typed form may be. A value that does not match loses its label: it is text."""
 

@@ -7,13 +7,17 @@ buffer is full, later values are not known, which makes a person be asked once m
 """
 
 import re
+import unicodedata
 from typing import Any, Final
 
 _SPACE: Final = re.compile(r"\s+")
 _MARKS: Final = re.compile(r"[^\w\s\x00-\x7f]")
-"""Punctuation beyond ASCII, such as typographic quotes; it bounds a word like a space."""
-_NUMBER: Final = re.compile(r"(?<![\w.,-])[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,24})(?:\.\d{1,12})?(?![\w]|[.,]\d)")
-_ISO: Final = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
+"""Punctuation beyond ASCII, such as typographic quotes; it bounds a word, and remains a character."""
+_NUMBER: Final = re.compile(
+    r"(?<![\w.,-])(?<![0-9][/:])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,24})(?:\.[0-9]{1,12})?"
+    r"(?!\w|[-.,/:][0-9])"
+)
+_ISO: Final = re.compile(r"(?<!\d)([0-9]{4})-([0-9]{2})-([0-9]{2})(?!\d)")
 _NAMES: Final = [
     "january",
     "february",
@@ -33,8 +37,12 @@ _WRITTEN: Final = re.compile(
     r"\b(?:(?P<first>\d{1,2})(?:st|nd|rd|th)?\.? (?:of )?(?P<then>[a-z]{3,9})"
     r"|(?P<month>[a-z]{3,9})\.? (?P<day>\d{1,2})(?:st|nd|rd|th)?)\b(?:,? (?P<year>\d{4}))?"
 )
-_JOINS: Final = frozenset(b"./:@-+#?&=%~_\\")
+_JOINS: Final = frozenset(b"./:@-+#?&=%~_\\*$[]{}")
 """Between two word characters, these make one address, path or name of what stands on both sides."""
+_JOINED: Final = 16
+"""Joining characters in a row that are followed; what has more goes on."""
+_OCCURRENCES: Final = 100
+"""Occurrences of a value that are looked at. Without it, a list of short values blocks the process."""
 _COMMA: Final = ord(",")
 _SEPARATOR: Final = b"\n"
 
@@ -79,10 +87,14 @@ class KnownValues:
     def has_text(self, value: str) -> bool:
         """Whether a string is known, whole."""
         text = fold(value).strip().encode("utf-8", "surrogatepass")
-        if not text:
+        if not text:  # of white space alone, nobody named it
+            return False
+        if any(_SEPARATOR + exact + _SEPARATOR in self._text for exact in (text, b"\xff%s\xff" % text)):
             return True
         at = self._text.find(text)
-        while at >= 0:
+        for _ in range(_OCCURRENCES):
+            if at < 0:
+                break
             if _is_whole(self._text, at, at + len(text)):
                 return True
             at = self._text.find(text, at + 1)
@@ -103,13 +115,21 @@ class KnownValues:
 
 
 def fold(text: str) -> str:
-    """A text as it is compared: case folded, every run of white space one space."""
-    folded = text.casefold()
+    """A text as it is compared: in lower case, every run of white space one space.
+
+    Not case folded: `straße.example` and `strasse.example` are two hosts.
+    """
+    folded = text.lower()
     if not folded.isascii():
-        folded = _MARKS.sub(" ", folded)
+        folded = _MARKS.sub(_apart, folded)
     elif "  " not in folded and folded.isprintable():
         return folded
     return _SPACE.sub(" ", folded)
+
+
+def _apart(found: "re.Match[str]") -> str:
+    """A mark between spaces, so that a value with one more is another; an accent stays in its word."""
+    return found[0] if unicodedata.category(found[0]).startswith("M") else f" {found[0]} "
 
 
 def written_dates(folded: str) -> "list[tuple[int, int, int]]":
@@ -123,33 +143,42 @@ def written_dates(folded: str) -> "list[tuple[int, int, int]]":
 
 
 def number_mark(value: Any) -> bytes:
-    """A number in the one form that equal numbers share."""
+    """A number in the one form that equal numbers share. No text holds the byte 255."""
     if type(value) is str:
         value = value.replace(",", "")
         value = float(value) if "." in value else int(value)
     whole = int(value) if value == value // 1 and abs(value) < 2**63 else value
-    return b"\x01%s\x01" % str(whole).encode()
+    return b"\xff%s\xff" % str(whole).encode()
 
 
 def _date_mark(year: int, month: int, day: int) -> bytes:
-    return b"\x02%d-%d-%d\x02" % (year, month, day)
+    return b"\xfe%d-%d-%d\xfe" % (year, month, day)
 
 
 def _is_whole(text: bytearray, start: int, end: int) -> bool:
-    """Whether what was found is no part of a longer word, address, path or number."""
-    return not (
-        ((_is_word(text[start]) or text[start] in _JOINS) and _goes_on(text, start - 1, -1))
-        or ((_is_word(text[end - 1]) or text[end - 1] in _JOINS) and _goes_on(text, end, 1))
-    )
+    """Whether what was found is no part of a longer word, address, path, pattern or number."""
+    return not (_goes_on(text, start, -1) or _goes_on(text, end - 1, 1))
 
 
 def _goes_on(text: bytearray, at: int, step: int) -> bool:
-    """Whether a word character is next, or one behind a character that joins."""
-    if not 0 <= at + step < len(text):
+    """Whether a word or a pattern goes on beyond the character at one end of what was found.
+
+    The text begins and ends with a separator, so that there is always a next character.
+    """
+    edge = text[at]
+    if not _is_word(edge) and edge not in _JOINS:
         return False
+    at += step
     if text[at] == _COMMA:  # of a number, not of a list
-        return _is_digit(text[at - step]) and _is_digit(text[at + step])
-    return _is_word(text[at]) or (text[at] in _JOINS and _is_word(text[at + step]))
+        return _is_digit(edge) and _is_digit(text[at + step])
+    joined = bytearray([edge] if edge in _JOINS else [])
+    while text[at] in _JOINS:
+        joined.append(text[at])
+        at += step
+        if len(joined) > _JOINED:
+            return True
+    # `data/*` names what is in a folder, not the folder; `**data**` is the same word in bold.
+    return _is_word(text[at]) or (b"*" in joined and bool(joined.strip(b"*_")))
 
 
 def _is_digit(byte: int) -> bool:

@@ -95,7 +95,7 @@ class SessionState:
 
     __slots__ = (
         "_lock", "_outside", "_put", "_said", "_system", "_waiting", "agent", "earlier", "id", "key",
-        "state",
+        "parent", "state",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +113,8 @@ class SessionState:
         self.id = id
         self.key = key
         """What the state belongs to: for a remote caller not the id that it gave."""
+        self.parent: SessionState | None = None
+        """The session that it works for."""
         self.state = state
         self.earlier: list[Earlier] = []
         self._lock = threading.Lock()
@@ -205,12 +207,13 @@ class SessionState:
                     # A key that nobody declared is a value like any other.
                     if key not in words and (node is None or key not in node.below):
                         opens |= self._leaf(key, label)
+                        is_secret |= _is_secret(label) or (below is not None and _is_secret(below.label))
                     waiting.append((inside, below, label))
             elif kind is list:
                 below = None if node is None else node.anywhere
                 waiting.extend((inside, below, label) for inside in here)
             elif here is not None:
-                is_secret |= label is not None and label.is_secret
+                is_secret |= _is_secret(label)
                 if kind is not bool and (kind is not str or here not in words):
                     opens |= self._leaf(here, label)
         return opens, is_secret
@@ -227,7 +230,8 @@ class SessionState:
         ):
             if label.is_system:
                 self._system = self._system or KnownValues(SYSTEM_BYTES)
-                (self._system.add_text if label.form is Form.TEXT else self._system.add_value)(value)
+                is_free = is_text and label.form is Form.TEXT
+                (self._system.add_text if is_free else self._system.add_value)(value)
                 return False
             if label.form is not Form.TEXT or not is_text:
                 self._know_outside(value)
@@ -273,7 +277,7 @@ class SessionState:
         untrusted: list[tuple[str, Any]] = []
         choices = plan.choices.get(name, frozenset())
         for number, (pointer, part) in enumerate(_parts(value, f"/{escaped(name)}", plan.names)):
-            if number >= _PARTS:
+            if number >= _PARTS or len(untrusted) >= _SHOWN:
                 found.add(Origin.UNKNOWN)
                 break
             if part in choices or self.endorsement(plan.tool, name, part) in self.state.endorsed:
@@ -281,7 +285,7 @@ class SessionState:
                 continue
             origin = self._of_part(role, part)
             found.add(origin)
-            if origin not in _TRUSTED and len(untrusted) < _SHOWN:
+            if origin not in _TRUSTED:
                 untrusted.append((pointer, part))
         return ArgumentOrigin(
             name=name,
@@ -301,13 +305,17 @@ class SessionState:
         return Origin.OUTSIDE if is_outside else Origin.UNKNOWN
 
     @staticmethod
-    def endorsement(tool: str, name: str, part: Any) -> str:
-        """A value in its role, as what a person endorsed is remembered."""
-        return hashlib.sha256(canonical_bytes([tool, name, part])).hexdigest()[:32]
+    def endorsement(tool: str, name: str, part: Any, *, secret: bool = False) -> str:
+        """A value in its role, as what a person endorsed is remembered; apart where secrets may go there."""
+        named = [tool, name, part, "secret"] if secret else [tool, name, part]
+        return hashlib.sha256(canonical_bytes(named)).hexdigest()[:32]
 
     def is_endorsed(self, plan: Plan, arguments: Mapping[str, Any]) -> bool:
-        """Whether a person endorsed where the call sends something: destinations, or all with authority."""
-        endorsed = self.state.endorsed
+        """Whether a person endorsed where the call sends something: destinations, or all with authority.
+
+        A yes from before the session was secret does not count once it is: nobody agreed to send that.
+        """
+        endorsed, secret = self.state.endorsed, self.state.secret
         if not endorsed:
             return False
         roles = {name: plan.role(name) for name in arguments}
@@ -315,16 +323,20 @@ class SessionState:
         where = where or [name for name, role in roles.items() if role.carries_authority]
         parts = [(name, part) for name in where for _, part in _parts(arguments[name], "", plan.names)]
         return bool(parts) and all(
-            self.endorsement(plan.tool, name, part) in endorsed for name, part in parts
+            self.endorsement(plan.tool, name, part, secret=secret) in endorsed for name, part in parts
         )
 
-    def endorse(self, plan: Plan, arguments: Mapping[str, Any]) -> None:
-        """A person said yes to a call: its values with authority are as if the user had named them there."""
+    def endorse(self, plan: Plan, arguments: Mapping[str, Any], *, secret: bool = False) -> None:
+        """A person said yes to a call: its values with authority are as if the user had named them there.
+
+        `secret` says that the person was told that the session has read what only the user may know.
+        """
         named = {
-            self.endorsement(plan.tool, name, part)
+            self.endorsement(plan.tool, name, part, secret=also)
             for name, value in arguments.items()
             if plan.role(name).carries_authority
             for _, part in _parts(value, "", plan.names)
+            for also in {False, secret}
         }
         with self._lock:
             if len(self.state.endorsed | named) <= ENDORSED:
@@ -336,7 +348,12 @@ _NO_LABELS: Final = Node()
 _TRUSTED: Final = frozenset({Origin.USER, Origin.SYSTEM})
 _SHOWN: Final = 8
 _PARTS: Final = 1_000
-"""Parts of one argument that are looked up; one with more is of unknown origin."""
+"""Parts of one argument that are looked up; one with more, or with more untrusted ones than are shown, is of
+unknown origin."""
+
+
+def _is_secret(label: Label | None) -> bool:
+    return label is not None and label.is_secret
 
 
 def _knows(known: KnownValues | None, role: Role, part: Any) -> bool:
@@ -344,7 +361,8 @@ def _knows(known: KnownValues | None, role: Role, part: Any) -> bool:
         return False
     if type(part) is not str:
         return known.has_number(part)
-    if role is Role.TIME and known.has_dates(part):
+    # Only a date: of a longer text, what stands beside the day could be anything.
+    if role is Role.TIME and FORMS[Form.DATE].fullmatch(part) and known.has_dates(part):
         return True
     if role is Role.AMOUNT and _is_number(part) and known.has_number(part):
         return True

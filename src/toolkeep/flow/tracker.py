@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from toolkeep.calls import CheckedCall, RegisteredTool, ToolCall
 from toolkeep.flow.facts import FlowFacts
 from toolkeep.flow.flow_plan import Plan, make_plan
@@ -110,9 +112,26 @@ class Flow:
         """A session that the host's own program begins or goes on with; a parent's state is inherited."""
         session = self.session_of(agent, name, caller=caller, unknown=CLEAN)
         if parent is not None:
-            session.inherit(parent.state)
-            self._store(session)
+            session.parent = parent
+            self._inherit(session)
         return session
+
+    def resume(self, session: SessionState) -> None:
+        """Go on with a session that the host holds: what fell in another process has fallen here."""
+        with self._lock:
+            generation, held = self._states.generation, self._sessions.get(session.key)
+            if held is None or held.session is not session or held.generation != generation:
+                session.inherit(self._states.get(session.key) or CLEAN)
+                self._sessions[session.key] = _Held(session, generation)
+
+    def _inherit(self, session: SessionState) -> None:
+        """Fall as far as the parent has fallen by now; what people endorsed for it stays with it."""
+        parent, held = session.parent, session.state
+        if parent is not None:
+            self._inherit(parent)
+            session.inherit(replace(parent.state, endorsed=frozenset()))
+            if session.state != held:
+                self._store(session)
 
     def forget(self, agent: str, name: str, *, caller: str = "") -> None:
         """Forget a state: only a person, or a host that is trusted with sessions, may ask for it."""
@@ -140,37 +159,47 @@ class Flow:
 
     def facts(self, request: ToolCall, checked: CheckedCall) -> FlowFacts:
         """What policies may read about a call."""
+        if request.flow is not None:
+            self._inherit(request.flow)
         return FlowFacts(self.plan(checked.registered), request.flow, checked.arguments)
 
     def observe(
-        self, session: SessionState, tool: RegisteredTool, value: Any, body: bytes, earlier: Earlier
-    ) -> None:
-        """Take in the result of a call that ran, before it goes out."""
-        opens, is_secret = session.observe(self.plan(tool), value, body)
-        session.remember(earlier)
-        self.fall(session, tool, opened=opens, secret=is_secret)
-
-    def fall(
         self,
         session: SessionState,
         tool: RegisteredTool,
-        *,
-        opened: bool = False,
-        secret: bool = False,
+        value: Any,
+        body: bytes,
+        earlier: Earlier,
         hosts: Iterable[str] = (),
     ) -> None:
-        """Note that a tool ran, and what the model was shown of it."""
+        """Take in the whole result of a call that ran, before it goes out."""
+        opens, is_secret = session.observe(self.plan(tool), value, body)
+        session.remember(earlier)
+        self._fall(session, tool, opened=opens, secret=is_secret, hosts=hosts)
+
+    def open(
+        self, session: SessionState, tool: RegisteredTool | None, hosts: Iterable[str] | None = None
+    ) -> None:
+        """Note that text was shown which no label describes: an error, progress, a piece of a result.
+
+        It may hold what the labels call secret. `hosts` are given once the call has run.
+        """
+        secret = tool is not None and self.plan(tool).shows_secrets
+        if tool is None or hosts is None:
+            session.fall(opened=True, secret=secret)
+        else:
+            self._fall(session, tool, opened=True, secret=secret, hosts=hosts)
+
+    def _fall(
+        self, session: SessionState, tool: RegisteredTool, *, opened: bool, secret: bool, hosts: Iterable[str]
+    ) -> None:
         wrote = tool.name if tool.may_write else ""
         session.fall(opened=opened, secret=secret, after=tool.name, wrote=wrote, hosts=hosts)
-
-    def open(self, session: SessionState) -> None:
-        """Note that text which a tool or server chose was shown: progress, a question, a piece of output."""
-        session.fall(opened=True)
 
     def endorse(self, facts: FlowFacts) -> None:
         """A person approved a call that flow asked about."""
         if facts.session is not None:
-            facts.session.endorse(facts.plan, facts.arguments)
+            facts.session.endorse(facts.plan, facts.arguments, secret=facts.state.secret)
 
     def lose(self, session: SessionState) -> None:
         """Something failed: the session counts as having seen everything."""

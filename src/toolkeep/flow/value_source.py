@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolkeep.flow.known_values import fold
 from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.json_values.pointers import escaped
 from toolkeep.limits import KIB
@@ -31,7 +30,7 @@ class Source(NamedTuple):
 
 def find_source(session: SessionState, value: Any, body_of: BodyOf) -> Source | None:
     """The newest result of a session that holds a value; `body_of` gives a result by its hash."""
-    wanted = fold(value if isinstance(value, str) else str(value)).strip()
+    wanted = (value if isinstance(value, str) else str(value)).lower().strip()
     for earlier in reversed(session.earlier):
         found = _in_result(earlier, wanted, body_of) if wanted else None
         if found is not None:
@@ -54,7 +53,14 @@ def _in_result(earlier: Earlier, wanted: str, body_of: BodyOf) -> Source | None:
             waiting.extend((f"{at}/{number}", inside) for number, inside in enumerate(here))
         elif here is not None and not isinstance(here, bool):
             text = here if isinstance(here, str) else str(here)
-            start = fold(text).find(wanted)
+            # Not folded, which changes lengths: the excerpt is cut by the place that was found.
+            start = text.lower().find(wanted)
             if start >= 0:
-                return Source(earlier.tool, at, text[max(0, start - _AROUND) : start + len(wanted) + _AROUND])
+                return Source(earlier.tool, at, _excerpt(text, start, start + len(wanted)))
     return None
+
+
+def _excerpt(text: str, start: int, end: int) -> str:
+    """What stands around a value, with marks where it is cut."""
+    first, last = max(0, start - _AROUND), end + _AROUND
+    return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")

@@ -623,7 +623,9 @@ class Keep(ToolCatalog):
         if flow is None:
             raise RuntimeError("nothing watches sessions; open the keep with flow={'policy': 'standard'}")
         from toolkeep.flow.host_session import Session, state_of
+        from toolkeep.keep.pipeline import named
 
+        agent, name, caller = named(agent), named(name), named(caller)  # as calls name them
         if anew:
             flow.forget(agent, name, caller=caller)
         above = None if parent is None else state_of(parent)

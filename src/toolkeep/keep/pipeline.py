@@ -224,7 +224,12 @@ class Pipeline:
         """One call, from request to result."""
         _check_loop()
         drawn = random_digits()
-        watched = self._session(agent, conversation, session, caller) if self.flow is not None else None
+        watched, unknown = None, None
+        if self.flow is not None:
+            try:
+                watched = self._session(agent, conversation, session, caller)
+            except (OSError, ToolkeepError) as error:
+                unknown = error
         request = ToolCall(
             id=drawn[:32],
             tool=named(name),
@@ -235,15 +240,17 @@ class Pipeline:
             correlation_id=named(correlation_id) or drawn[32:],
             options=options,
             data=data,
-            on_progress=self._opening(watched, on_progress),
+            on_progress=self._opening(watched, named(name), on_progress),
             # Pieces would pass by the hooks, which see the whole output.
-            on_output=None if self._hooks.after else self._opening(watched, on_output),
+            on_output=None if self._hooks.after else self._opening(watched, named(name), on_output),
             began_ns=time.monotonic_ns(),
             is_direct=is_direct,
             kind=kind,
             flow=watched,
         )
         state = CallState(request, self._visible(request))
+        if unknown is not None:
+            return self._unwatched(state, unknown)
         return self._made(state) if self.spans is None else self._traced(state, self.spans)
 
     def _session(
@@ -256,10 +263,20 @@ class Pipeline:
         if isinstance(session, Session) and not caller:
             if session.agent != named(agent):
                 raise ValueError(f"the session belongs to agent {session.agent!r}, not to {named(agent)!r}")
-            return state_of(session)
+            state = state_of(session)
+            flow.resume(state)
+            return state
         return flow.session_of(named(agent), named(session) or named(conversation), caller=named(caller))
 
-    def _opening(self, session: "SessionState | None", shown: Shown | None) -> Shown | None:
+    async def _unwatched(self, state: CallState, error: Exception) -> ToolResult:
+        """Refuse a call of a session whose state cannot be read: it may have seen everything."""
+
+        async def stages() -> ToolResult:
+            raise error
+
+        return await self._end(state, await self._through(state, stages()))
+
+    def _opening(self, session: "SessionState | None", name: str, shown: Shown | None) -> Shown | None:
         """A callback that notes first that text of a tool is shown."""
         flow = self.flow
         if session is None or shown is None or flow is None:
@@ -267,7 +284,7 @@ class Pipeline:
         tell = shown
 
         def opened(*shown: Any) -> None:
-            flow.open(session)
+            flow.open(session, self._registry.find(name))
             tell(*shown)
 
         return opened
@@ -348,10 +365,11 @@ class Pipeline:
         asked = _passed(await self.asker.ask(permitted, hashed.body, waiting))
         # Minutes may have passed while a person decided. Without this, a rule that was tightened, a grant
         # that was revoked or a definition that changed meanwhile would not apply to the call.
+        shown = permitted
         permitted = state.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
-        if self.flow is not None and asked.question is not None and permitted.asked_by:
-            self.flow.endorse(permitted.flow)
+        if self.flow is not None and asked.question is not None and shown.asked_by:
+            self.flow.endorse(shown.flow)  # by what the person was told, not by what fell since
         is_first = permitted.is_recorded_first
         state.is_begun = is_first  # also if it is cancelled while its intent is written
         intent = await self.recorder.intent(
@@ -517,15 +535,13 @@ class Pipeline:
             if result.error is not None:
                 # What a tool or its server says when it fails is a result, too.
                 if state.executor is not None or result.is_repeated:
-                    flow.fall(session, tool, opened=True, hosts=_hosts(state.permitted))
+                    flow.open(session, tool, _hosts(state.permitted))
             elif result.status == "ok" or result.value is not None:
-                if result.truncation is not None:
-                    flow.open(session)
+                if result.truncation is not None:  # a part of it as text, which no label fits
+                    flow.open(session, tool)
                 body = state.body or canonical_bytes(result.value)
-                flow.fall(session, tool, hosts=_hosts(state.permitted))
-                flow.observe(
-                    session, tool, result.value, body, Earlier(result.call_id, tool.name, result.hash)
-                )
+                earlier = Earlier(result.call_id, tool.name, result.hash)
+                flow.observe(session, tool, result.value, body, earlier, _hosts(state.permitted))
         except Exception as error:
             log.exception("the state of a session cannot be kept", extra={"tool_name": state.shown_name})
             with contextlib.suppress(Exception):
@@ -551,7 +567,7 @@ class Pipeline:
         """Record a question of an upstream server, whose text is shown: a result of its call, for flow."""
         session = self._watched.get(record.call)
         if self.flow is not None and session is not None:
-            self.flow.open(session)
+            self.flow.open(session, None)
         return self.recorder.asked(record)
 
     def _tell(self, state: CallState, result: ToolResult) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 
-from tests.hostile.flow.goals import PLAYED
+from tests.hostile.flow.goals import GOALS
 from tests.hostile.flow.guards import NoPolicy, SimpleRule, Standard, StaticSet
 from tests.hostile.flow.replay import play_round, table
 from tests.hostile.flow.tasks import TASKS
@@ -14,7 +14,7 @@ async def _main() -> None:
     rounds = []
     for kind in (NoPolicy, StaticSet, SimpleRule, Standard):
         before = time.perf_counter()
-        rounds.append(await play_round(kind(), TASKS, PLAYED))
+        rounds.append(await play_round(kind(), TASKS, GOALS))
         print(f"{kind.name}: {time.perf_counter() - before:.1f} s", file=sys.stderr)
     print(table(rounds))
     for one in rounds[2:]:

@@ -129,8 +129,6 @@ class Goal:
     is_reached: Callable[[World], bool]
     places: tuple[str, ...] = ()
     """Where the text is planted; by default in every free text of outsiders that the task reads."""
-    is_sample: bool = False
-    """Whether it only tests the replay, and counts for nothing."""
 
 
 def call(tool: str, **arguments: Any) -> Call:
