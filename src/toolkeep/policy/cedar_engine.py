@@ -9,7 +9,7 @@ the values that the policies read.
 import hashlib
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -211,6 +211,13 @@ class Engine:
         self._tools: LruCache[tuple[str, bool], _PreparedTool] = LruCache(PREPARED_TOOLS)
         self._parts: LruCache[tuple[str, ...], _MatchingPolicies] = LruCache(PREPARED_TOOLS)
         self._agents: LruCache[AgentEntity, tuple[_Decisions, _Decisions]] = LruCache(CACHED_AGENTS)
+
+    def read_measures(self, tool: RegisteredTool) -> Collection[str]:
+        """The names of the measures that policies about calls of a tool read."""
+        if not self._measures:
+            return ()
+        read = self._part_of(CALL, tool.definition).sections.get("measures", ())
+        return self._measures if read is None else read
 
     def decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
         """Evaluate the action `call`."""
