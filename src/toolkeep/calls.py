@@ -469,6 +469,8 @@ DEFAULT_POLICY: Final = "toolkeep.call"
 class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a decision knew of the session (FLO-7), as audited; fields in alphabetical order."""
 
+    measures: dict[str, str] | UnsetType = UNSET
+    """What policies read of measures, with this call counted in, if anything."""
     opened: bool
     origins: dict[str, tuple[str, ...]]
     """Where each argument with authority comes from, by its name."""

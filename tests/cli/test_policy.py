@@ -479,6 +479,15 @@ def test_a_rule_that_a_person_made_is_found() -> None:
     assert result.stdout.split("\n")[-2] == "No approval required: ada agreed before, by rule r"
 
 
+def test_an_explained_call_reads_a_budget_and_does_not_use_it_up() -> None:
+    config = "flow: {budget: {calls: 2/hour}}\n"
+    call = ["call", "agent_hello_world", "name=Ada"]
+    explain = ["policy", "explain", "agent_hello_world", '{"name": "Ada"}']
+    with folder_with_files({".agent/config.yml": config}):
+        outcomes = [CliRunner().invoke(cli, line).exit_code for line in (call, explain, call, explain)]
+    assert outcomes == [0, 0, 0, 1]
+
+
 def test_a_yes_for_the_session_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(_: SqliteApprovals, question: Question) -> Answer | None:
         return Answer(verdict="approve", approver="ada", way="terminal") if question.session == "s" else None

@@ -79,7 +79,14 @@ tier: WriterPro
 features:
   tools: {definition: true}
 unconfined: [read_file]
-flow: {policy: standard, spare: medium, idle_s: 3600}
+flow:
+  policy: standard
+  spare: medium
+  idle_s: 3600
+  measures:
+    spent: {sum: full_one/amount, over: 24h}
+    looks: {count: read_file, over: session}
+  budget: {spent: 500, calls: 200/hour}
 disabled_tools: [run_command, grep_search@1.0.0]
 permissions: [mail.send]
 upstreams:

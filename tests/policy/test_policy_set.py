@@ -359,3 +359,22 @@ def test_what_is_left_out_of_the_bindings_is_there_for_code_that_imports_it() ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "attribute"),
+    [
+        ("when { resource.acts && context.state.opened && true }", "acts"),
+        ("when { resource.leaves } unless { context.endorsed }", "leaves"),
+        ("when { context.state.opened && resource.acts }", ""),
+        ("when { resource.acts || context.state.opened }", ""),
+        ("when { !resource.acts && context.state.opened }", ""),
+        ("when { principal.acts && true }", ""),
+        ("unless { resource.acts }", ""),
+        ("", ""),
+    ],
+)
+def test_what_a_policy_asks_for_first_decides_whether_it_can_hold(conditions: str, attribute: str) -> None:
+    text = f'@id("a") forbid (principal, action == Action::"call", resource) {conditions};'
+    (policy,) = read_policies([PolicySource(name="p", text=text)]).policies
+    assert policy.needs_attribute == attribute

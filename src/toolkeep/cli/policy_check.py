@@ -21,7 +21,7 @@ from toolkeep.host.files import read_ordinary
 from toolkeep.json_values.yaml import read_yaml
 from toolkeep.keep.open import project_folder
 from toolkeep.limits import CONFIG_FILE_BYTES
-from toolkeep.policy.active_policies import lacks_permit, read_all
+from toolkeep.policy.active_policies import lacks_permit, read_all, shipped_policies
 from toolkeep.policy.cedar_parser import read_policies
 from toolkeep.policy.cedar_validation import check_policies
 from toolkeep.policy.impossible_comparisons import comparison_notes
@@ -169,7 +169,8 @@ def _say_held_back(world: ProjectContext) -> None:
 def inspect(texts: PolicyTexts, world: ProjectContext) -> Report:
     """Check parsed policies against the tools and agents of the project, then run their examples."""
     own = read_policies(texts.sources).policies
-    problems = check_policies(read_all(texts.sources), world.tools(), world.grants)
+    every = read_all(texts.sources, shipped_policies(world.flow.measures))
+    problems = check_policies(every, world.tools(), world.grants, world.flow.measures.by_name)
     if not problems:
         problems = list(_failing(texts, world))
     notes = () if problems else tuple(_notes(own, world))

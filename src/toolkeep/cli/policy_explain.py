@@ -78,7 +78,7 @@ def _answer(world: ProjectContext, name: str, text: bytes, agent: str, session: 
         return Answer(agent, checked.tool, _before_policy(world, authorizer, checked, name, agent))
     watched = None
     if world.settings.flow is not None:
-        authorizer.flow = Flow(world.settings.flow, _session_states(world))
+        authorizer.flow = Flow(world.settings.flow, _session_states(world), is_dry=True)
         watched = authorizer.flow.session_of(agent, session)
     request = ToolCall(
         id="explain", tool=checked.tool, arguments=None, agent=agent, session=session, flow=watched
@@ -94,10 +94,11 @@ def _answer(world: ProjectContext, name: str, text: bytes, agent: str, session: 
 
 
 def _session_states(world: ProjectContext) -> SessionStates:
-    """The stored states of sessions; none if there are none yet, and nothing is made."""
-    if world.state is None or not (world.state.folder / "sessions.db").exists():
+    """The stored states of sessions and measures; none if there are none yet, and nothing is made."""
+    folder = None if world.state is None else world.state.folder
+    if folder is None or not any((folder / name).exists() for name in ("sessions.db", "measures.db")):
         return MemorySessionStates()
-    return SqliteSessionStates(world.state.folder)
+    return SqliteSessionStates(folder)
 
 
 def _before_policy(

@@ -7,6 +7,7 @@ from typing import Any
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
 from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.events import Bus
+from toolkeep.flow.flow_settings import NO_FLOW, FlowSettings
 from toolkeep.keep.keep import KNOWN_AGENTS, Keep
 from toolkeep.keep.open import (
     offered_by_project,
@@ -72,13 +73,19 @@ class ProjectContext:
             trusted=self.keep.trusted,
         )
 
+    @property
+    def flow(self) -> FlowSettings:
+        """How the project guards what passes between calls."""
+        return self.settings.flow or NO_FLOW
+
     def authorizer(self, sources: Sequence[PolicySource], examples: Iterable[Example] = ()) -> Authorizer:
         """An authorizer for these policies."""
         return Authorizer(
             ActivePolicies(
                 sources,
                 held_back=self.settings.policies_held_back,
-                is_flow_standard=self.settings.flow is not None and self.settings.flow.is_standard,
+                is_flow_standard=self.flow.is_standard,
+                measures=self.flow.measures,
             ),
             agents=self.grants,
             project=str(self.root),

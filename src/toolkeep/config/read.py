@@ -272,6 +272,15 @@ class _File:
                         yield f"{self._document.place(pointer)}: {error}"
         yield from self._unknown_permissions(data, unresolved)
         yield from self._upstream_faults(data)
+        yield from self._flow_faults(data, unresolved)
+
+    def _flow_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
+        if _has_unresolved_flow(unresolved):
+            return
+        try:
+            _flow(self._before.flow, data.get("flow"))
+        except ValueError as error:
+            yield f"{self._document.key_place('/flow')}: {error}"
 
     def _upstream_faults(self, data: dict[str, Any]) -> Iterator[str]:
         for name, said in (data.get("upstreams") or {}).items():
@@ -406,7 +415,13 @@ def _to_look_at(data: dict[str, Any], unresolved: set[str]) -> dict[str, Any]:
     agents = (data.get("agents") or {}).items()
     if agents:
         kept["agents"] = {agent: _known_of(grant, agent, unresolved) for agent, grant in agents}
+    if _has_unresolved_flow(unresolved):
+        kept.pop("flow", None)
     return kept
+
+
+def _has_unresolved_flow(unresolved: set[str]) -> bool:
+    return any(pointer.startswith("/flow/") for pointer in unresolved)
 
 
 _TELLS_OTHERS = frozenset(("audit", "events", "store", "web_search"))
@@ -470,8 +485,7 @@ def _flow(before: FlowSettings | None, said: dict[str, Any] | None) -> FlowSetti
     """The settings of a file over those of the one before it, whose policies stay in force."""
     if said is None:
         return before
-    own = read_flow(said)
-    return own if before is None or own.policy else replace(own, policy=before.policy)
+    return read_flow(said).beside(before)
 
 
 def _absolute(path: str | None) -> str:

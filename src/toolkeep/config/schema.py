@@ -20,6 +20,7 @@ from toolkeep.definitions.vocabulary import (
     Word,
     snake_case,
 )
+from toolkeep.flow.measures import MEASURES
 from toolkeep.limits import WEBHOOK_SECRET_CHARS
 from toolkeep.mcp_protocol.versions import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 
@@ -375,6 +376,39 @@ FILE_SCHEMA: Schema = {
                     "minimum": 60,
                     "maximum": 31_536_000,
                     "description": "Seconds without a call after which a remote caller begins anew.",
+                },
+                "measures": {
+                    "type": "object",
+                    "description": "What policies may read of earlier calls, by name.",
+                    "maxProperties": MEASURES,
+                    "additionalProperties": {
+                        "type": "object",
+                        "required": ["over"],
+                        "properties": {
+                            "count": {
+                                "type": "string",
+                                "description": "The calls of a tool, or `calls` or `questions` of all.",
+                            },
+                            "sum": {
+                                "type": "string",
+                                "description": "TOOL/PARAMETER, or `result_bytes` or `run_seconds` of all.",
+                            },
+                            "over": {
+                                "type": "string",
+                                "description": "`session`, or the time window of an agent: `hour`, `24h`.",
+                            },
+                        },
+                        "additionalProperties": False,
+                    },
+                },
+                "budget": {
+                    "type": "object",
+                    "description": "Limits of measures that no approval lifts: `calls: 200/hour`.",
+                    "maxProperties": MEASURES,
+                    "additionalProperties": {
+                        "type": ["string", "number"],
+                        "description": "A number, and over what: `200/hour`.",
+                    },
                 },
             },
             "dependentRequired": {"spare": ["policy"]},

@@ -3,8 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from toolkeep.calls import FlowRecord
 from toolkeep.flow.flow_plan import Plan
+from toolkeep.flow.meter import Reserved
 from toolkeep.flow.session_state import FALLEN, ArgumentOrigin, SessionState, Snapshot
 
 TRUSTED: Final = "trusted"
@@ -17,21 +20,23 @@ Section = Collection[str] | None
 class FlowFacts:
     """The flow of one call of a session."""
 
-    __slots__ = ("_origins", "arguments", "measures", "plan", "session", "state")
+    __slots__ = ("_origins", "arguments", "measures", "plan", "reserved", "session", "state")
 
     def __init__(
         self,
         plan: Plan,
         session: SessionState | None,
         arguments: Mapping[str, Any],
-        measures: Mapping[str, str] | None = None,
     ) -> None:
         """Without a session the call counts as one of a session that has seen everything."""
         self.plan = plan
         self.session = session
         self.state: Snapshot = session.state if session is not None else FALLEN
         self.arguments = arguments
-        self.measures = measures or {}
+        self.measures: Mapping[str, str] = {}
+        """Decimals by name, of the measures that policies about this tool read."""
+        self.reserved: Reserved | None = None
+        """What the call holds of its measures."""
         self._origins: list[ArgumentOrigin] | None = None
 
     @property
@@ -61,7 +66,8 @@ class FlowFacts:
             return {one: _plain(getattr(self.state, one)) for one in read or STATE_NAMES}
         if name == "measures":
             return {
-                one: {"__extn": {"fn": "decimal", "arg": self.measures[one]}} for one in read or self.measures
+                one: {"__extn": {"fn": "decimal", "arg": self.measures[one]}}
+                for one in (self.measures if read is None else read)
             }
         return {one: self._of_argument(one) for one in read or self.plan.roles if one in self.plan.roles}
 
@@ -75,6 +81,7 @@ class FlowFacts:
         return FlowRecord(
             opened=self.state.opened,
             secret=self.state.secret,
+            measures=dict(self.measures) or UNSET,
             origins={one.name: tuple(sorted(origin.value for origin in one.origins)) for one in origins},
             session=self.session.key if self.session is not None else "",
         )

@@ -4,6 +4,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from toolkeep.flow.measures import NO_MEASURES, Measures, read_measures
+
 DAY_S: Final = 86_400.0
 """A caller that was silent for a day is taken for a new one; the tasks of agents are shorter."""
 
@@ -17,6 +19,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The danger that is not asked about where the shipped policies let a call pass."""
     idle_s: float = DAY_S
     """After this time without a call, a remote caller begins anew."""
+    measures: Measures = NO_MEASURES
 
     @property
     def is_standard(self) -> bool:
@@ -27,6 +30,14 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a medium danger is not asked about, where nothing else asks."""
         return bool(self.spare) and not asked_by
 
+    def beside(self, before: "FlowSettings | None") -> "FlowSettings":
+        """These settings where others are in force: their policies, measures and budgets stay."""
+        if before is None:
+            return self
+        return msgspec.structs.replace(
+            self, policy=self.policy or before.policy, measures=before.measures.joined(self.measures)
+        )
+
 
 NO_FLOW: Final = FlowSettings()
 
@@ -35,10 +46,13 @@ def read_flow(data: Any) -> FlowSettings:
     """Settings from data; ValueError says what is wrong."""
     if data is None:
         return NO_FLOW
-    if not isinstance(data, dict) or not data.keys() <= {"policy", "spare", "idle_s"}:
-        raise ValueError("flow must be an object with policy, spare and idle_s")
+    plain = ("policy", "spare", "idle_s")
+    if not isinstance(data, dict) or not data.keys() <= {*plain, "measures", "budget"}:
+        raise ValueError("flow must be an object with policy, spare, idle_s, measures and budget")
+    measures = read_measures(data.get("measures"), data.get("budget"))
     try:
-        settings = msgspec.convert(data, FlowSettings)
+        given = {key: data[key] for key in plain if key in data}
+        settings = msgspec.structs.replace(msgspec.convert(given, FlowSettings), measures=measures)
     except msgspec.ValidationError as error:
         raise ValueError(f"flow: {error}") from None
     if settings.spare and not settings.is_standard:

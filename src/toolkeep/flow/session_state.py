@@ -90,6 +90,10 @@ FALLEN: Final = Snapshot(opened=True, secret=True)
 """What a session counts as whose state is not known."""
 
 
+Own = frozenset[Any] | None
+"""The strings, in lower case, and numbers in the arguments of a call; None for more than are compared."""
+
+
 class SessionState:
     """What a keep knows of one conversation of an agent."""
 
@@ -121,7 +125,7 @@ class SessionState:
         self._said: KnownValues | None = None
         self._system: KnownValues | None = None
         self._outside: KnownValues | None = None
-        self._waiting: list[tuple[Plan, bytes]] = []
+        self._waiting: list[tuple[Plan, bytes, Own]] = []
         """Results of an opened session that were not looked into yet: most are never needed."""
 
     def said(self, text: str) -> None:
@@ -169,11 +173,13 @@ class SessionState:
         with self._lock:
             self.state = self.state.joined(state)
 
-    def observe(self, plan: Plan, value: Any, body: bytes) -> tuple[bool, bool]:
+    def observe(self, plan: Plan, value: Any, body: bytes, arguments: Mapping[str, Any]) -> tuple[bool, bool]:
         """Take in a result that the model will be shown; whether it opens the session, and makes it secret.
 
-        The caller notes both with `fall`, before the result goes out. `body` is the result as JSON.
+        The caller notes both with `fall`, before the result goes out. `body` is the result as JSON. What it
+        repeats of the call's own `arguments`, no service made.
         """
+        own = _own_parts(arguments)
         labels = plan.labels
         if labels is None:
             if self.state.opened or _has_text(value, plan.words):
@@ -181,19 +187,19 @@ class SessionState:
             labels = _NO_LABELS  # numbers alone
         with self._lock:
             if self.state.opened and not plan.shows_secrets and len(body) <= WAITING_BYTES:
-                if sum(len(one) for _, one in self._waiting) + len(body) > WAITING_BYTES:
+                if sum(len(one) for _, one, _ in self._waiting) + len(body) > WAITING_BYTES:
                     self._look()
-                self._waiting.append((plan, body))
+                self._waiting.append((plan, body, own))
                 return True, False
-            return self._observe(labels, value, plan.words)
+            return self._observe(labels, value, plan.words, own)
 
     def _look(self) -> None:
         """Look into the results that wait."""
         waiting, self._waiting = self._waiting, []
-        for plan, body in waiting:
-            self._observe(plan.labels or _NO_LABELS, msgspec.json.decode(body), plan.words)
+        for plan, body, own in waiting:
+            self._observe(plan.labels or _NO_LABELS, msgspec.json.decode(body), plan.words, own)
 
-    def _observe(self, labels: Node, value: Any, words: frozenset[str]) -> tuple[bool, bool]:
+    def _observe(self, labels: Node, value: Any, words: frozenset[str], own: Own) -> tuple[bool, bool]:
         opens = is_secret = False
         waiting: list[tuple[Any, Node | None, Label | None]] = [(value, labels, None)]
         while waiting:
@@ -206,7 +212,7 @@ class SessionState:
                     below = None if node is None else node.below.get(key) or node.anywhere
                     # A key that nobody declared is a value like any other.
                     if key not in words and (node is None or key not in node.below):
-                        opens |= self._leaf(key, label)
+                        opens |= self._leaf(key, label, own)
                         is_secret |= _is_secret(label) or (below is not None and _is_secret(below.label))
                     waiting.append((inside, below, label))
             elif kind is list:
@@ -215,10 +221,10 @@ class SessionState:
             elif here is not None:
                 is_secret |= _is_secret(label)
                 if kind is not bool and (kind is not str or here not in words):
-                    opens |= self._leaf(here, label)
+                    opens |= self._leaf(here, label, own)
         return opens, is_secret
 
-    def _leaf(self, value: Any, label: Label | None) -> bool:
+    def _leaf(self, value: Any, label: Label | None, own: Own) -> bool:
         """Take in one value; whether it is text from outside."""
         if type(value) is bytes:
             return True
@@ -230,8 +236,10 @@ class SessionState:
         ):
             if label.is_system:
                 self._system = self._system or KnownValues(SYSTEM_BYTES)
-                is_free = is_text and label.form is Form.TEXT
-                (self._system.add_text if is_free else self._system.add_value)(value)
+                if is_text and label.form is Form.TEXT:
+                    self._system.add_text(_without(value, own))
+                elif own is not None and (value.lower() if is_text else value) not in own:
+                    self._system.add_value(value)
                 return False
             if label.form is not Form.TEXT or not is_text:
                 self._know_outside(value)
@@ -350,6 +358,32 @@ _SHOWN: Final = 8
 _PARTS: Final = 1_000
 """Parts of one argument that are looked up; one with more, or with more untrusted ones than are shown, is of
 unknown origin."""
+
+
+_OWN_PARTS: Final = 64
+
+
+def _own_parts(arguments: Mapping[str, Any]) -> Own:
+    """What a result may repeat of its call.
+
+    Without this, a model could have any service that repeats its input name a value.
+    """
+    found = set()
+    for _, part in _parts(dict(arguments), "", frozenset(arguments)):
+        found.add(part.lower() if type(part) is str else part)
+        if len(found) > _OWN_PARTS:
+            return None
+    return frozenset(found)
+
+
+def _without(text: str, own: Own) -> str:
+    """A text of a service, with a letter in place of what it repeats, so that no other word is left over."""
+    if own is None:
+        return ""
+    text = text.lower()
+    for part in own:
+        text = text.replace(part if type(part) is str else str(part), "\u00ff")
+    return text
 
 
 def _is_secret(label: Label | None) -> bool:

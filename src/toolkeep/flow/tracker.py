@@ -9,7 +9,7 @@ everything.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from toolkeep.calls import CheckedCall, RegisteredTool, ToolCall
 from toolkeep.flow.facts import FlowFacts
 from toolkeep.flow.flow_plan import Plan, make_plan
 from toolkeep.flow.flow_settings import FlowSettings
+from toolkeep.flow.meter import Meter
 from toolkeep.flow.session_state import CLEAN, FALLEN, Earlier, SessionState, Snapshot
 from toolkeep.flow.session_store import SessionStates
 
@@ -53,9 +54,13 @@ class Flow:
         states: SessionStates,
         *,
         is_late: bool = False,
+        is_dry: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`is_late`: calls were made before, so a session that nobody began here has seen everything."""
+        """`is_late`: calls were made before, so a session that nobody began here has seen everything.
+
+        `is_dry`: calls are only explained.
+        """
         self._unknown = FALLEN if is_late else CLEAN
         self.settings = settings
         self._states = states
@@ -63,6 +68,7 @@ class Flow:
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, _Held] = OrderedDict()
         self._plans: dict[str, Plan] = {}
+        self.meter = Meter(settings.measures, states, clock, is_dry=is_dry)
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -79,7 +85,10 @@ class Flow:
             generation = self._states.generation
             held = self._sessions.get(key)
             if held is None or (caller and held.seen < now - idle_s):
-                state = self._states.get(key, now - idle_s if caller else 0.0) or unknown or self._unknown
+                state = self._states.get(key, now - idle_s if caller else 0.0)
+                if state is None and caller and self.settings.measures:
+                    self._states.forget(key, now - idle_s)  # what counted for the session before
+                state = state or unknown or self._unknown
                 session = SessionState(agent, name, key=key, state=state, put=self._store)
                 held = self._sessions[key] = _Held(session, generation)
                 while len(self._sessions) > SESSIONS:
@@ -161,10 +170,12 @@ class Flow:
         value: Any,
         body: bytes,
         earlier: Earlier,
-        hosts: Iterable[str] = (),
+        *,
+        arguments: Mapping[str, Any],
+        hosts: Iterable[str],
     ) -> None:
         """Take in the whole result of a call that ran, before it goes out."""
-        opens, is_secret = session.observe(self.plan(tool), value, body)
+        opens, is_secret = session.observe(self.plan(tool), value, body, arguments)
         session.remember(earlier)
         self._fall(session, tool, opened=opens, secret=is_secret, hosts=hosts)
 

@@ -1,5 +1,6 @@
 """The state of one call on its way through the stages of `pipeline`, and the resources it holds."""
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -29,8 +30,8 @@ class CallState:
     """How far a call came."""
 
     __slots__ = (
-        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "permitted", "recorded",
-        "request", "result_hash_before", "slot", "tool",
+        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "permitted", "ran_ns",
+        "recorded", "request", "result_hash_before", "slot", "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
@@ -48,6 +49,8 @@ class CallState:
         """Whether its intent is in the log already."""
         self.executor: Executor | None = None
         """The executor that was asked to run it."""
+        self.ran_ns = 0
+        """When it was asked to, on the monotonic clock."""
         self.slot: Slot | None = None
         """Its concurrency slot, which knows what the run took."""
 
@@ -70,6 +73,15 @@ class CallState:
         """Whether the tool's code was run."""
         return self.executor is not None and self.recorded is not None
 
+    def run_by(self, executor: Executor) -> Executor:
+        """Note that an executor is asked to run it."""
+        self.executor, self.ran_ns = executor, time.monotonic_ns()
+        return executor
+
+    def is_unrun(self, result: ToolResult) -> bool:
+        """Whether nothing was run, as far as a result tells."""
+        return self.recorded is None or result.code in _NOT_BEGUN
+
     def let_go(self) -> None:
         """Close what the call held open."""
         if self.permitted is not None:
@@ -80,7 +92,7 @@ class CallState:
         """Release the claim if nothing was run; else store the outcome of the call."""
         if self.claim is NO_CLAIM:
             return
-        if self.recorded is None or result.code in _NOT_BEGUN:
+        if self.recorded is None or self.is_unrun(result):
             self.claim.release()
         elif result.status != "pending":
             keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets

@@ -374,15 +374,18 @@ class Keep(ToolCatalog):
         return self._authorizer
 
     def _new_authorizer(self) -> "Authorizer":
+        from toolkeep.flow.flow_settings import NO_FLOW
         from toolkeep.policy.active_policies import ActivePolicies
         from toolkeep.policy.authorize import Authorizer
 
         policy = self._policy
+        flow = policy.flow or NO_FLOW
         return Authorizer(
             ActivePolicies(
                 policy.sources,
                 held_back=policy.held_back,
-                is_flow_standard=policy.flow is not None and policy.flow.is_standard,
+                is_flow_standard=flow.is_standard,
+                measures=flow.measures,
             ),
             agents=self._grants,
             project=self._project,

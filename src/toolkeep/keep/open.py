@@ -222,7 +222,7 @@ def _with_arguments(
     """The settings with the arguments of `open_keep`, which only ever make the configuration stricter.
 
     Beside configured policies, those of the program may forbid and not permit; an agent is declared in one
-    place; a paranoid keep stays one; `flow` may switch the shipped policies on.
+    place; a paranoid keep stays one; `flow` may switch the shipped policies on, and add measures and budgets.
     """
     if twice := [name for name in agents if name in configured.agents]:
         raise ValueError(f"agent {twice[0]!r} is in the configuration too; declare it in one place")
@@ -239,7 +239,11 @@ def _with_arguments(
                 raise PoliciesRefused(permits)
     given = None if flow is None else read_flow(flow)
     if configured.flow is not None and given is not None:
-        given = msgspec.structs.replace(configured.flow, policy=given.policy or configured.flow.policy)
+        given = msgspec.structs.replace(
+            configured.flow,
+            policy=given.policy or configured.flow.policy,
+            measures=configured.flow.measures.joined(given.measures),
+        )
     return msgspec.structs.replace(
         configured,
         flow=given or configured.flow,

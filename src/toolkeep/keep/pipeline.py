@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -361,7 +361,8 @@ class Pipeline:
         state.claim = _passed(claimed)
         # Before a person is asked: nobody should approve a call that cannot run.
         _passed(self._runnable(permitted))
-        asked = _passed(await self.asker.ask(permitted, hashed.body, slot.released_for_approval))
+        waiting = partial(self._asking, permitted, slot)
+        asked = _passed(await self.asker.ask(permitted, hashed.body, waiting))
         # Minutes may have passed while a person decided. Without this, a rule that was tightened, a grant
         # that was revoked or a definition that changed meanwhile would not apply to the call.
         shown = permitted
@@ -385,9 +386,17 @@ class Pipeline:
         _passed(_changed_code(permitted))
         if tool.definition.client_executed:
             return await self._hand_out(state, recorded, slot)
-        state.executor = self.executor
-        raw = _passed(await self.executor.execute(recorded, slot, self._secrets_of(tool)))
+        executor = state.run_by(self.executor)
+        raw = _passed(await executor.execute(recorded, slot, self._secrets_of(tool)))
         return await self._finished(state, raw, slot)
+
+    @contextlib.asynccontextmanager
+    async def _asking(self, permitted: PermittedCall, slot: Slot) -> AsyncIterator[None]:
+        """While a person is asked."""
+        if self.flow is not None and permitted.flow is not None and permitted.flow.reserved is not None:
+            self.flow.meter.add(permitted.flow.reserved, questions=1)
+        async with slot.released_for_approval():
+            yield
 
     def _secrets_of(self, tool: RegisteredTool) -> Mapping[str, str]:
         """The secrets that the host gave to a tool by name, over those of its upstream."""
@@ -476,8 +485,8 @@ class Pipeline:
         value = None
         if recorded.tool.runner is not None:
             given = self._secrets_of(recorded.tool)
-            state.executor = self.executor
-            raw = _passed(await self.executor.execute(recorded, slot, given))
+            executor = state.run_by(self.executor)
+            raw = _passed(await executor.execute(recorded, slot, given))
             raw = await self._hooked(state, raw, slot)
             value = _passed(await _checked(raw, {}, is_final=False)).value
         return pending(state.request, recorded.approved, value, state.argument_hash)
@@ -522,6 +531,7 @@ class Pipeline:
         if flow is None or tool is None:
             return result
         try:
+            self._measured(flow, state, result)
             if result.error is not None:
                 # What a tool or its server says when it fails is a result, too.
                 if state.executor is not None or result.is_repeated:
@@ -531,13 +541,29 @@ class Pipeline:
                     flow.open(session, tool)
                 body = state.body or canonical_bytes(result.value)
                 earlier = Earlier(result.call_id, tool.name, result.hash)
-                flow.observe(session, tool, result.value, body, earlier, _hosts(state.permitted))
+                arguments = state.checked.arguments if state.checked is not None else {}
+                hosts = _hosts(state.permitted)
+                flow.observe(session, tool, result.value, body, earlier, arguments=arguments, hosts=hosts)
         except Exception as error:
             log.exception("the state of a session cannot be kept", extra={"tool_name": state.shown_name})
             with contextlib.suppress(Exception):
                 flow.lose(session)
             return state.refused(ran_unrecorded(state.request, type(error).__name__))
         return result
+
+    def _measured(self, flow: "Flow", state: CallState, result: ToolResult) -> None:
+        """Count what a call took; give back what it reserved if it did not run."""
+        facts = None if state.permitted is None else state.permitted.flow
+        if facts is None or facts.reserved is None:
+            return
+        if not state.is_unrun(result):
+            ran_s = (time.monotonic_ns() - state.ran_ns) / 1e9 if state.ran_ns else 0.0
+            flow.meter.add(facts.reserved, result_bytes=len(state.body), run_seconds=ran_s)
+            return
+        try:
+            flow.meter.release(facts.reserved)
+        except ToolkeepError:  # it counts as if it had run
+            log.exception("a reservation was not given back", extra={"tool_name": state.shown_name})
 
     def _server_asked(self, record: ServerAsked) -> "asyncio.Future[Leaf]":
         """Record a question of an upstream server, whose text is shown: a result of its call, for flow."""

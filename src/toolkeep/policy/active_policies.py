@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from toolkeep.calls import RegisteredTool
+from toolkeep.flow.measures import NO_MEASURES, Measures
 from toolkeep.policy.cedar_engine import Engine
 from toolkeep.policy.cedar_parser import OURS, read_policies
 from toolkeep.policy.cedar_schema import CALL, SEE, read_sections
@@ -29,21 +30,24 @@ class ActivePolicies:
         *,
         held_back: str = "",
         is_flow_standard: bool = False,
-        measures: tuple[str, ...] = (),
+        measures: Measures = NO_MEASURES,
     ) -> None:
         """`held_back` says why every call is denied: policies that nobody accepted yet.
 
         It denies everything, not only what those policies forbid: policies of a project mostly forbid, and to
         leave them out would permit more than the project says. `is_flow_standard` adds the shipped policies
-        about what passes between calls, to every set.
+        about what passes between calls, to every set; `measures` adds those of their budgets.
         """
         self.held_back = held_back
-        self._shipped = (FLOW_STANDARD,) if is_flow_standard else ()
-        self._measures = measures
+        self._shipped = shipped_policies(measures, is_flow_standard=is_flow_standard)
+        self.measures = measures.by_name
+        """What policies may read of earlier calls, by name."""
         self._lock = threading.Lock()
-        self.engine = Engine(read_all(sources, self._shipped), measures)
+        self.engine = Engine(read_all(sources, self._shipped), tuple(self.measures))
         """The engine of the active set."""
-        self._is_checked = not sources  # the shipped ones are checked by a test
+        self.counted = self._counted()
+        """The names of the measures that any policy reads: the others are not filled."""
+        self._is_checked = not sources and not measures  # the shipped ones are checked by a test
         self.hides_tools = _hides_tools(self.engine.policies)
         """Whether any policy forbids the action `see`."""
         self.lacks_permit = lacks_permit(self.engine.policies.policies)
@@ -57,16 +61,24 @@ class ActivePolicies:
             for policy in self.engine.policies.policies
         )
 
+    def _counted(self) -> frozenset[str]:
+        found: set[str] = set()
+        for policy in self.engine.policies.policies:
+            read = read_sections(policy.context_reads | policy.context_looks).get("measures", ())
+            found.update(self.measures if read is None else read)
+        return frozenset(found) & self.measures.keys()
+
     def swap(
         self, sources: Sequence[PolicySource], tools: Iterable[RegisteredTool], agents: Iterable[str]
     ) -> None:
         """Activate another set; raises `PoliciesRefused`, and the previous set stays active."""
         policies = read_all(sources, self._shipped)
-        if problems := check_policies(policies, tools, agents, self._measures):
+        if problems := check_policies(policies, tools, agents, self.measures):
             raise PoliciesRefused(problems)
         # Validation is done before the swap: a reload with a typo must not open or close everything.
         with self._lock:
-            self.engine = Engine(policies, self._measures)
+            self.engine = Engine(policies, tuple(self.measures))
+            self.counted = self._counted()
             self._is_checked, self.held_back = True, ""
             self.hides_tools = _hides_tools(policies)
             self.lacks_permit = lacks_permit(policies.policies)
@@ -77,7 +89,7 @@ class ActivePolicies:
             return self.held_back
         with self._lock:
             if not self._is_checked:
-                if problems := check_policies(self.engine.policies, tools(), agents, self._measures):
+                if problems := check_policies(self.engine.policies, tools(), agents, self.measures):
                     return str(problems[0])
                 self._is_checked = True
         return ""
@@ -100,6 +112,12 @@ def _hides(policy: Policy) -> bool:
 def read_all(sources: Sequence[PolicySource], shipped: Sequence[PolicySource] = ()) -> Policies:
     """Parse policies together with the built-in ones; raises `PoliciesRefused`."""
     return read_policies([ALWAYS, *shipped, *(sources or [WITHOUT_POLICIES])])
+
+
+def shipped_policies(measures: Measures, *, is_flow_standard: bool = False) -> tuple[PolicySource, ...]:
+    """The policies that the settings of flow add to every set."""
+    budgets = PolicySource(name="flow.budget", is_ours=True, text=measures.policies())
+    return (*((FLOW_STANDARD,) if is_flow_standard else ()), *((budgets,) if measures.budgets else ()))
 
 
 # Part of every set. The forbid holds whatever the user's policies permit: in Cedar forbid wins over permit.

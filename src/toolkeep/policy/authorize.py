@@ -29,6 +29,8 @@ from toolkeep.calls import (
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
 from toolkeep.flow.facts import FlowFacts
+from toolkeep.flow.flow_plan import make_plan
+from toolkeep.flow.meter import Caller, alone
 from toolkeep.flow.tracker import Flow
 from toolkeep.host import clock
 from toolkeep.json_values.canonical import canonical_hash
@@ -253,6 +255,8 @@ class Authorizer:
             pass
         try:
             facts = self._facts(request, checked, self._plan(checked.registered), touched)
+            if self._measure(request, checked, facts.flow) is not None:
+                return []
             return self.active_policies.engine.each(agent.entity, checked.registered, facts)
         finally:
             _close(touched)
@@ -427,7 +431,7 @@ class Authorizer:
         self, request: ToolCall, checked: CheckedCall, plan: TouchPlan, touched: list[Touched]
     ) -> CallFacts:
         """The Cedar context of a call, with resources in canonical form."""
-        flow = self.flow.facts(request, checked) if self.flow is not None else None
+        flow = self._flow_facts(request, checked)
         if plan.touches_nothing:
             return CallFacts(
                 arguments=checked.arguments,
@@ -457,6 +461,40 @@ class Authorizer:
             flow=flow,
         )
 
+    def _flow_facts(self, request: ToolCall, checked: CheckedCall) -> FlowFacts | None:
+        if self.flow is not None:
+            return self.flow.facts(request, checked)
+        if self.active_policies.counted:  # a call that is only explained, or decided again
+            return FlowFacts(make_plan(checked.registered), None, checked.arguments)
+        return None
+
+    def _measure(self, request: ToolCall, checked: CheckedCall, flow: FlowFacts | None) -> Refusal | None:
+        """Fill the measures that policies read, with this call counted in; refuse it without its amount."""
+        active = self.active_policies
+        if flow is None or not active.counted:
+            return None
+        read, tool = active.engine.read_measures(checked.registered), checked.registered.name
+        try:
+            if self.flow is None or flow.session is None:
+                flow.measures = alone(active.measures, tool, checked.arguments, read)
+                return None
+            caller = Caller(request.agent, flow.session.key)
+            flow.reserved = self.flow.meter.reserve(
+                request.id, caller, tool, checked.arguments, counted=active.counted, read=read
+            )
+            flow.measures = flow.reserved.values
+        except ValueError as error:
+            message = f"This call cannot be measured: {error}"
+            return self._denied(
+                checked, refuse(request, Code.NOT_PERMITTED, message, "Call again with an amount.")
+            )
+        return None
+
+    def _release(self, flow: FlowFacts | None) -> None:
+        """Give back what a call reserved that is refused."""
+        if self.flow is not None and flow is not None and flow.reserved is not None:
+            self.flow.meter.release(flow.reserved)
+
     def _decided(
         self,
         request: ToolCall,
@@ -465,12 +503,32 @@ class Authorizer:
         plan: TouchPlan,
         touched: list[Touched],
     ) -> PermittedCall | Refusal:
-        engine = self.active_policies.engine
         facts = self._facts(request, checked, plan, touched)
+        try:
+            outcome = self._measure(request, checked, facts.flow) or self._by_policy(
+                request, checked, agent, plan, touched, facts
+            )
+        except BaseException:
+            self._release(facts.flow)
+            raise
+        if isinstance(outcome, Refusal):
+            _close(touched)
+            self._release(facts.flow)
+        return outcome
+
+    def _by_policy(
+        self,
+        request: ToolCall,
+        checked: CheckedCall,
+        agent: Agent,
+        plan: TouchPlan,
+        touched: list[Touched],
+        facts: CallFacts,
+    ) -> PermittedCall | Refusal:
+        engine = self.active_policies.engine
         verdict = engine.decide(agent.entity, checked.registered, facts)
         decision = self._decision(checked, verdict, touched, engine.policies, facts.flow)
         if not verdict.is_allowed:
-            _close(touched)
             advice = self._advice(request, checked.registered, agent)
             return replace(_policy_refusal(request, verdict, engine.policies, advice), decision=decision)
         return PermittedCall(

@@ -9,16 +9,15 @@ the values that the policies read.
 import hashlib
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import orjson
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.flow.facts import FlowFacts
-from toolkeep.flow.flow_plan import make_plan
+from toolkeep.flow.flow_plan import Plan, make_plan
 from toolkeep.json_values.pointers import pointer
 from toolkeep.policy.cedar_bindings import cedarpy
 from toolkeep.policy.cedar_schema import (
@@ -212,6 +211,13 @@ class Engine:
         self._parts: LruCache[tuple[str, ...], _MatchingPolicies] = LruCache(PREPARED_TOOLS)
         self._agents: LruCache[AgentEntity, tuple[_Decisions, _Decisions]] = LruCache(CACHED_AGENTS)
 
+    def read_measures(self, tool: RegisteredTool) -> Collection[str]:
+        """The names of the measures that policies about calls of a tool read."""
+        if not self._measures:
+            return ()
+        read = self._prepare(tool).call.sections.get("measures", ())
+        return self._measures if read is None else read
+
     def decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
         """Evaluate the action `call`."""
         try:
@@ -338,7 +344,8 @@ class Engine:
         prepared = self._tools.get(key)
         if prepared is not None:
             return prepared
-        call = self._part_of(CALL, tool.definition)
+        plan = make_plan(tool)
+        call = self._part_of(CALL, tool, plan)
         # Only the arguments that policies read are converted: Cedar's cost grows with each value in the
         # context.
         shape = ArgumentShape(tool.arguments.schema, None if call.reads_all else frozenset(call.arguments))
@@ -352,13 +359,23 @@ class Engine:
             schema=schema,
             entities=cedarpy.Entities.from_json_str(_json(tool_entities(tool)), schema),
             call=call,
-            see=self._part_of(SEE, tool.definition),
+            see=self._part_of(SEE, tool, plan),
         )
         return self._tools.put(key, prepared)
 
-    def _part_of(self, action: str, tool: ToolDefinition) -> _MatchingPolicies:
-        """Tools matched by the same policies share one parsed policy set."""
-        policies = self.policies.applying(action, tool)
+    def _part_of(self, action: str, tool: RegisteredTool, plan: Plan) -> _MatchingPolicies:
+        """The policies that can hold for a tool; tools matched by the same ones share one parsed set.
+
+        One that begins with `resource.acts` costs nothing where a tool does not act: what it reads of flow
+        is not even worked out.
+        """
+        never = {"acts"} if not plan.acts else set()
+        never |= {"leaves"} if not plan.leaves else set()
+        policies = tuple(
+            policy
+            for policy in self.policies.applying(action, tool.definition)
+            if policy.needs_attribute not in never
+        )
         key = tuple(policy.id for policy in policies)
         return self._parts.get(key) or self._parts.put(key, _part(policies))
 

@@ -5,7 +5,7 @@ Without it a misspelled tool name in a forbid would silently forbid nothing.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
 import orjson
@@ -13,6 +13,7 @@ import orjson
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category
+from toolkeep.flow.measures import BUILT_IN, Measure
 from toolkeep.policy.cedar_bindings import cedarpy
 from toolkeep.policy.cedar_schema import (
     AGENT_ATTRIBUTES,
@@ -24,6 +25,7 @@ from toolkeep.policy.cedar_schema import (
     SEE,
     STATE_ATTRIBUTES,
     TOOL_ATTRIBUTES,
+    Kind,
     Shape,
     cedar_schema,
     flow_types,
@@ -42,11 +44,11 @@ def check_policies(
     policies: Policies,
     tools: Iterable[RegisteredTool],
     agents: Iterable[str],
-    measures: tuple[str, ...] = (),
+    measures: Mapping[str, Measure] | None = None,
 ) -> list[PolicyProblem]:
     """All problems of a policy set, given the registered tools, declared agents and measures."""
-    world = _KnownEntities(list(tools), frozenset(agents), measures)
-    problems: list[PolicyProblem] = []
+    world = _KnownEntities(list(tools), frozenset(agents), measures or {})
+    problems: list[PolicyProblem] = list(_wrong_measures(world))
     sound: list[Policy] = []
     for policy in policies.policies:
         found = [*_unknown_names(policy, world), *_unknown_attributes(policy, world)]
@@ -61,7 +63,7 @@ class _KnownEntities:
     """The registered tools and declared agents that policies may name."""
 
     def __init__(
-        self, tools: list[RegisteredTool], agents: frozenset[str], measures: tuple[str, ...]
+        self, tools: list[RegisteredTool], agents: frozenset[str], measures: Mapping[str, Measure]
     ) -> None:
         self.tools = tools
         self.measures = measures
@@ -93,6 +95,31 @@ class _KnownEntities:
         if id(tool) not in self._shapes:
             self._shapes[id(tool)] = read_shape(tool.schemas.resolved)
         return self._shapes[id(tool)]
+
+
+def _wrong_measures(world: _KnownEntities) -> Iterator[PolicyProblem]:
+    """Measures of tools or parameters that do not exist: they would stay zero, and forbid nothing."""
+    by_name = {tool.name: tool for tool in world.tools}
+    for measure in world.measures.values():
+        if measure.of in BUILT_IN or measure.is_of_budget:
+            continue
+        source, tool = f"flow.measures.{measure.name}", by_name.get(measure.of)
+        if tool is None:
+            message = f"there is no tool '{echo_name(measure.of)}'"
+            yield PolicyProblem(source=source, message=message, fix=did_you_mean(measure.of, by_name))
+        elif measure.parameter:
+            numbers = {
+                name: shape
+                for name, shape in world.shape(tool).attributes.items()
+                if shape.kind in (Kind.WHOLE, Kind.DECIMAL)
+            }
+            if measure.parameter not in numbers:
+                message = (
+                    f"'{echo_name(measure.parameter)}' is no number that tool '{tool.name}' takes openly"
+                )
+                yield PolicyProblem(
+                    source=source, message=message, fix=did_you_mean(measure.parameter, numbers)
+                )
 
 
 def _unknown_names(policy: Policy, world: _KnownEntities) -> Iterator[PolicyProblem]:

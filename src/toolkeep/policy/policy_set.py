@@ -108,6 +108,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.effect == "forbid" and self.asks
 
     @property
+    def needs_attribute(self) -> str:
+        """The attribute of the tool that its first condition asks for before anything else; else empty.
+
+        Where that is false, the policy does not hold, whatever the rest says: `&&` looks at its left first.
+        """
+        if not self.tree["conditions"] or self.tree["conditions"][0]["kind"] != "when":
+            return ""
+        body = self.tree["conditions"][0]["body"]
+        while "&&" in body:
+            body = body["&&"]["left"]
+        read = body.get(".", {})
+        return str(read["attr"]) if read.get("left") == {"Var": "resource"} else ""
+
+    @property
     def evaluated(self) -> str:
         """The text that Cedar evaluates.
 

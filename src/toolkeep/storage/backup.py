@@ -37,6 +37,7 @@ DATABASES: Final = (
     "ledger.db",
     "approvals.db",
     "sessions.db",
+    "measures.db",
     "bodies.db",
 )
 _MANIFEST: Final = "manifest.json"

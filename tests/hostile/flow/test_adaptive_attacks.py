@@ -230,6 +230,22 @@ def test_what_a_service_made_is_not_trusted_if_outsiders_chose_it_too(desk: Desk
     assert not desk.passes("pay", {"account": "p-7", "amount": 120.5, "pin": "p-7"})
 
 
+def test_a_service_that_repeats_its_input_names_nothing(desk: Desk) -> None:
+    @tool(effects="reads", flow={"/id": "system", "/note": {"system": "text"}})
+    def describe(id: Annotated[Any, Option()]) -> dict[str, Any]:  # noqa: A002 -- as a service calls it
+        """Describe a thing."""
+        return {"id": id, "note": f"There is nothing called {id}; see n-1."}
+
+    desk.keep.register(describe)
+    for value in ("mallory@evil.example", "Mallory@evil.example", 991):
+        assert desk.call("describe", {"id": value}).ok
+        assert not desk.passes("delete", {"path": str(value)})
+        assert not desk.passes("pay", {"account": "DE89370400440532013000", "amount": value})
+    assert desk.passes("delete", {"path": "n-1"})
+    desk.call("describe", {"id": ["x", *map(str, range(100))]})
+    assert not desk.passes("delete", {"path": "x"})
+
+
 # --- carriers of text and of secrets -------------------------------------------------------------
 
 

@@ -111,7 +111,8 @@ def _checked(keep: Keep, body: CheckBody) -> PolicyReport:
     except PoliciesRefused as refused:
         return _report(0, refused.problems)
     own = sum(policy.source in {source.name for source in sources} for policy in policies.policies)
-    return _report(own, check_policies(policies, keep.tools(kind=None), keep.agents))
+    measures = keep.authorizer.active_policies.measures
+    return _report(own, check_policies(policies, keep.tools(kind=None), keep.agents, measures))
 
 
 def _report(count: int, problems: Any) -> PolicyReport:

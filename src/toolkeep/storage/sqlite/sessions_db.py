@@ -1,11 +1,22 @@
-"""The states of sessions: `sessions.db` in the state folder, shared by the processes of a keep (FLO-1)."""
+"""States of sessions, and what calls added to measures: `sessions.db` and `measures.db` in the state folder.
 
+Both are shared by the processes of a keep (FLO-1, FLO-4). They are two files, since a change of the first
+makes every process read its sessions again.
+"""
+
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolkeep.flow.measures import MOST
 from toolkeep.flow.session_state import FALLEN, Snapshot
+from toolkeep.flow.session_store import FOLDED_S, Addition, Window, of_session
 from toolkeep.storage.sqlite.database import Database
+
+if TYPE_CHECKING:
+    import sqlite3
 
 # synchronous = FULL: after a crash of the machine a session must not look cleaner than it was.
 _PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
@@ -13,15 +24,46 @@ _TABLES = """
 CREATE TABLE sessions (key TEXT PRIMARY KEY, state BLOB NOT NULL, put_at REAL NOT NULL) STRICT;
 """
 
+# `value` is in ten-thousandths. `until` is when a row stops to count, and NULL for rows of a session.
+_MEASURED = """
+CREATE TABLE measured (
+    subject TEXT NOT NULL, source TEXT NOT NULL, call TEXT NOT NULL, at REAL NOT NULL, value INTEGER NOT NULL,
+    until REAL, PRIMARY KEY (subject, source, call)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX times ON measured (subject, source, at, value);
+CREATE INDEX ends ON measured (until, at);
+"""
+_PUT = """
+INSERT INTO measured VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET at = excluded.at, until = excluded.until, value = excluded.value
+"""
+# In two halves: SQLite refuses a sum beyond 64 bits, and a sum of large amounts must only be large.
+_SUM = """
+SELECT coalesce(sum(value >> 32), 0), coalesce(sum(value & 4294967295), 0) FROM measured
+WHERE subject = ? AND source = ? AND at > ? AND call <> ?
+"""
+_REMOVE = "DELETE FROM measured WHERE subject = ? AND source = ? AND call = ?"
+_OLD = """
+SELECT subject, source, call, at, value FROM measured
+WHERE until IS NULL AND at < ? AND call <> '' ORDER BY at
+"""
+_PRUNED_S = 60.0
+"""How often rows are pruned."""
+_ALWAYS = float("-inf")
+
 
 class SqliteSessionStates:
-    """The states of one keep's sessions."""
+    """The states of one keep's sessions, and what its calls added."""
 
     def __init__(self, folder: Path) -> None:
         # Without the mark, a deleted file would be created again, and every session would be clean.
         self._database = Database(
             folder / "sessions.db", _PRAGMAS, _TABLES, mark=folder / "keys" / "sessions.made"
         )
+        self._measured = Database(
+            folder / "measures.db", _PRAGMAS, _MEASURED, mark=folder / "keys" / "measures.made"
+        )
+        self._pruned_at = _ALWAYS
 
     @property
     def generation(self) -> int:
@@ -49,10 +91,79 @@ class SqliteSessionStates:
         """Forget a state."""
         with self._database.changing() as connection:
             connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+        if self._measured.exists():
+            with self._measured.changing() as connection:
+                connection.execute("DELETE FROM measured WHERE subject = ?", (of_session(key),))
+
+    def forget(self, key: str, since: float) -> None:
+        """Forget what counts for a session at rest."""
+        if not self._measured.exists():
+            return
+        subject = of_session(key)
+        with self._measured.changing() as connection:
+            newest = connection.execute(
+                "SELECT max(at) FROM measured WHERE subject = ?", (subject,)
+            ).fetchone()
+            if newest[0] is not None and newest[0] < since:
+                connection.execute("DELETE FROM measured WHERE subject = ?", (subject,))
+
+    def reserve(
+        self, call: str, additions: Collection[Addition], windows: Sequence[Window], now: float
+    ) -> list[int]:
+        """Sum and add in one transaction."""
+        if not additions:
+            with self._measured.using() as connection:
+                return [_sum(connection, call, window) for window in windows]
+        with self._measured.changing() as connection:
+            self._prune(connection, now)
+            sums = [_sum(connection, call, window) for window in windows]
+            connection.executemany(_PUT, [_row(call, one, now, 0) for one in additions])
+            return sums
+
+    def add(self, call: str, additions: Collection[Addition], now: float) -> None:
+        """Add more of a call."""
+        with self._measured.changing() as connection:
+            for one in additions:
+                held = _value(connection, one.subject, one.source, call)
+                connection.execute(_PUT, _row(call, one, now, held))
+
+    def release(self, call: str, additions: Collection[Addition]) -> None:
+        """Remove what a call added."""
+        with self._measured.changing() as connection:
+            connection.executemany(_REMOVE, [(one.subject, one.source, call) for one in additions])
+
+    def _prune(self, connection: "sqlite3.Connection", now: float) -> None:
+        """Remove rows that no longer count, and fold the old ones of each session into one."""
+        if abs(now - self._pruned_at) < _PRUNED_S:
+            return
+        self._pruned_at = now
+        connection.execute("DELETE FROM measured WHERE until < ?", (now,))
+        for subject, source, call, at, value in connection.execute(_OLD, (now - FOLDED_S,)).fetchall():
+            total = min(_value(connection, subject, source, "") + value, MOST)
+            connection.execute(_PUT, (subject, source, "", at, total, None))
+            connection.execute(_REMOVE, (subject, source, call))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
         self._database.close()
+        self._measured.close()
+
+
+def _sum(connection: "sqlite3.Connection", call: str, window: Window) -> int:
+    since = _ALWAYS if window.since is None else window.since
+    high, low = connection.execute(_SUM, (window.subject, window.source, since, call)).fetchone()
+    return (int(high) << 32) + int(low)
+
+
+def _value(connection: "sqlite3.Connection", subject: str, source: str, call: str) -> int:
+    query = "SELECT value FROM measured WHERE subject = ? AND source = ? AND call = ?"
+    held = connection.execute(query, (subject, source, call)).fetchone()
+    return int(held[0]) if held else 0
+
+
+def _row(call: str, one: Addition, now: float, before: int) -> tuple[str, str, str, float, int, float | None]:
+    until = None if one.kept_s is None else now + one.kept_s
+    return one.subject, one.source, call, now, min(before + one.value, MOST), until
 
 
 def _read(state: bytes) -> Snapshot:
