@@ -21,7 +21,9 @@ from toolkeep.mcp_client.packages.confined_install import ConfinedInstall, Progr
 from toolkeep.text.display import echo_name
 
 ARCHIVE_BYTES: Final = 256 * MIB
+"""A source archive or wheel: read into memory as a whole; PyPI's own default limit is 100 MB."""
 _MANIFEST_BYTES: Final = MIB
+"""A pyproject.toml has some kilobytes; it is parsed outside the sandbox."""
 _LEGACY: Final = {"requires": ["setuptools>=40.8.0"], "build-backend": "setuptools.build_meta:__legacy__"}
 """What PEP 517 takes for a package that states nothing."""
 _REQUIREMENT: Final = re.compile(
