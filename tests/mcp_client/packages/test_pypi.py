@@ -101,7 +101,7 @@ def build_wheel(folder, settings=None, metadata=None):
 """A build backend, for the built wheel named NAME."""
 GREETING = "greeting-1.2.0-py3-none-any.whl"
 TRIES = """
-import os, socket
+import os, urllib.request
 found = {}
 def tried(name, action):
     try:
@@ -110,7 +110,7 @@ def tried(name, action):
     except OSError:
         found[name] = "denied"
 tried("own folder", lambda: open("../own", "w"))
-tried("network", lambda: socket.create_connection(("127.0.0.1", PORT), 5))
+tried("network", lambda: urllib.request.urlopen(INDEX, timeout=5))
 tried("home", lambda: os.listdir(HOME))
 tried("write", lambda: open(ELSEWHERE + "/escaped", "w"))
 tried("staging", lambda: os.listdir("../../../wheels"))
@@ -125,7 +125,7 @@ def upload_greeting(
     files = {"hello.py": SERVER_PY}
     registry.upload("hello_mcp", "2.0.0", files, program="hello-mcp = hello:main", needs="greeting>=1.1")
     values = {
-        "PORT": int(registry.url.rpartition(":")[2]),
+        "INDEX": f"{registry.url}/simple/greeting/",
         "HOME": str(Path.home()),
         "ELSEWHERE": str(project),
     }
