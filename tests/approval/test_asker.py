@@ -305,6 +305,7 @@ NOES: dict[str, tuple[Any, Code, str]] = {
     "False, later": (lambda _: later(False), Code.APPROVAL_DENIED, "A person denied this call to 'greet'"),
     "an answer": (says("deny", reason="not today."), Code.APPROVAL_DENIED, 'A person denied this call to \'greet\': "not today"'),
     "raises": (raises, Code.APPROVAL_NEEDED, NOT_ASKED),
+    "raises StopIteration": (lambda _: next(iter(())), Code.APPROVAL_NEEDED, NOT_ASKED),
     "raises, later": (raises_later, Code.APPROVAL_NEEDED, NOT_ASKED),
     "None": (None, Code.APPROVAL_NEEDED, "This call to 'greet' was not approved in time"),
     "None, later": (lambda _: later(None), Code.APPROVAL_NEEDED, "This call to 'greet' was not approved in time"),

@@ -52,7 +52,7 @@ async def asked_something(record: MemoryRecord) -> None:
 def records(tmp_path: Path) -> list[Mapping[str, Any]]:
     """Records of every kind: of a call that runs, of some that do not, of a server that asks, and of a new key."""
     record = MemoryRecord()
-    answers = iter((True, False))
+    answers = iter((True, False, True))
     keep = Keep(record=record, approver=lambda _: next(answers))
     keep.register(double)
     for _ in range(2):

@@ -379,7 +379,9 @@ class ApprovalGate:
         try:
             # A plain function may block on a key press: run it in a thread, not on the event loop.
             is_async = any(map(inspect.iscoroutinefunction, (approver, type(approver).__call__)))
-            said: Any = approver(question) if is_async else await asyncio.to_thread(approver, question)
+            said: Any = (
+                approver(question) if is_async else await asyncio.to_thread(_in_thread, approver, question)
+            )
             if isinstance(said, Awaitable):
                 said = await said
         except Exception as error:
@@ -413,6 +415,14 @@ class ApprovalGate:
             ends_at=now + min(max(1, answer.days), RULE_DAYS) * 86_400,
         )
         self.store.add_rule(rule)
+
+
+def _in_thread(approver: Approver, question: Question) -> Any:
+    """What an approver says; `StopIteration` would never leave its thread, and the call would hang."""
+    try:
+        return approver(question)
+    except StopIteration as error:
+        raise RuntimeError("the approver raised StopIteration") from error
 
 
 def _why_over(standing: Standing | None) -> str:
