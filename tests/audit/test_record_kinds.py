@@ -10,13 +10,29 @@ from msgspec import UNSET, UnsetType
 
 from toolkeep.audit import record_kinds
 from toolkeep.audit.record_kinds import Record, written
-from toolkeep.calls import Approval, Decision
+from toolkeep.calls import Approval, Decision, FlowRecord
 from toolkeep.json_values.canonical import canonical_bytes
 
 TEXT = st.text(max_size=20)
 NAMES = st.lists(TEXT, max_size=3).map(tuple)
+
+
+def in_order(found: dict[str, Any]) -> dict[str, Any]:
+    """As its maker has to give it: by the keys as RFC 8785 compares them."""
+    return dict(sorted(found.items(), key=lambda item: item[0].encode("utf-16-be", "surrogatepass")))
+
+
+FLOW = st.builds(
+    FlowRecord,
+    measures=st.dictionaries(TEXT, TEXT, max_size=3).map(in_order) | st.just(UNSET),
+    opened=st.booleans(),
+    origins=st.dictionaries(TEXT, NAMES, max_size=3).map(in_order),
+    secret=st.booleans(),
+    session=TEXT,
+)
 FIELDS = {
     str: TEXT,
+    FlowRecord | UnsetType: FLOW | st.just(UNSET),
     str | UnsetType: TEXT | st.just(UNSET),
     tuple[str, ...]: NAMES,
     tuple[str, ...] | UnsetType: NAMES | st.just(UNSET),
@@ -33,6 +49,8 @@ FIELDS = {
         policy_set_hash=TEXT,
         request_hash=TEXT,
         spared_by=NAMES | st.just(UNSET),
+        asked_by=NAMES | st.just(UNSET),
+        flow=FLOW | st.just(UNSET),
         capabilities=NAMES,
         touches=NAMES,
         decided_at=TEXT,
