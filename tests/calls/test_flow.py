@@ -26,6 +26,7 @@ from toolkeep import (
     open_keep,
     tool,
 )
+from toolkeep.audit.record_kinds import ServerAsked
 from toolkeep.flow import session_state as session_module
 from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.flow.host_session import state_of
@@ -474,3 +475,18 @@ def test_a_caller_begins_anew_after_its_idle_time_and_no_sooner(tmp_path: Path) 
     assert not session_of("another").state.opened
     now[0] += 3601
     assert not session_of("s1", caller="http").state.opened
+
+
+def test_a_question_of_an_upstream_server_is_text_of_others(run: Run) -> None:
+    pipeline = run.keep._pipeline
+    asked = ServerAsked(
+        answerer="", call="c1", method="elicitation/create", of_calls=1, outcome="decline",
+        question_hash="", time="", upstream="up",
+    )  # fmt: skip
+
+    async def ask() -> None:
+        await pipeline._server_asked(asked)
+
+    pipeline._watched["c1"] = state_of(run.session)
+    run.keep._run(ask)
+    assert run.session.is_opened
