@@ -364,13 +364,13 @@ def test_what_is_left_out_of_the_bindings_is_there_for_code_that_imports_it() ->
 @pytest.mark.parametrize(
     ("conditions", "attribute"),
     [
-        ("when { resource.acts && context.state.opened && true }", "acts"),
-        ("when { resource.leaves } unless { context.endorsed }", "leaves"),
-        ("when { context.state.opened && resource.acts }", ""),
-        ("when { resource.acts || context.state.opened }", ""),
-        ("when { !resource.acts && context.state.opened }", ""),
+        ("when { resource.consequential && context.state.opened && true }", "consequential"),
+        ("when { resource.egress } unless { context.endorsed }", "egress"),
+        ("when { context.state.opened && resource.consequential }", ""),
+        ("when { resource.consequential || context.state.opened }", ""),
+        ("when { !resource.consequential && context.state.opened }", ""),
         ("when { principal.acts && true }", ""),
-        ("unless { resource.acts }", ""),
+        ("unless { resource.consequential }", ""),
         ("", ""),
     ],
 )

@@ -53,8 +53,9 @@ def read_flow(data: Any) -> FlowSettings:
     try:
         given = {key: data[key] for key in plain if key in data}
         settings = msgspec.structs.replace(msgspec.convert(given, FlowSettings), measures=measures)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"flow: {error}") from None
+    except msgspec.ValidationError:
+        message = "flow.policy must be standard, flow.spare medium, and flow.idle_s a number of seconds"
+        raise ValueError(message) from None
     if settings.spare and not settings.is_standard:
         raise ValueError("flow.spare needs flow.policy: standard, which decides what is spared")
     return settings

@@ -156,16 +156,16 @@ FLOW_STANDARD: Final = PolicySource(
 @id("toolkeep.flow.outside_text") @ask
 @reason("the session has read text from outside, which may have chosen this call")
 forbid (principal, action == Action::"call", resource)
-when { resource.acts && context.state.opened };
+when { resource.consequential && context.state.opened };
 
 @id("toolkeep.flow.origin") @ask
 @reason("neither the user nor a service named everything that the call acts on")
 forbid (principal, action == Action::"call", resource)
-when { resource.acts && context.authority != "trusted" };
+when { resource.consequential && context.authority != "trusted" };
 
 @id("toolkeep.flow.secret") @ask
 @reason("the session has read what only the user may know, and the call may send it out")
 forbid (principal, action == Action::"call", resource)
-when { resource.leaves && context.state.secret } unless { context.endorsed };
+when { resource.egress && context.state.secret } unless { context.endorsed };
 """,
 )

@@ -366,11 +366,11 @@ class Engine:
     def _part_of(self, action: str, tool: RegisteredTool, plan: Plan) -> _MatchingPolicies:
         """The policies that can hold for a tool; tools matched by the same ones share one parsed set.
 
-        One that begins with `resource.acts` costs nothing where a tool does not act: what it reads of flow
-        is not even worked out.
+        One that begins with `resource.consequential` costs nothing where a tool does not act: what it reads
+        of flow is not even worked out.
         """
-        never = {"acts"} if not plan.acts else set()
-        never |= {"leaves"} if not plan.leaves else set()
+        never = {"consequential"} if not plan.acts else set()
+        never |= {"egress"} if not plan.leaves else set()
         policies = tuple(
             policy
             for policy in self.policies.applying(action, tool.definition)
@@ -418,8 +418,8 @@ def tool_entities(tool: RegisteredTool) -> list[dict[str, Any]]:
         "isolation": definition.constraints.isolation.rank,
         "is_built_in": tool.is_built_in,
         "roles": plan.role_words,
-        "acts": plan.acts,
-        "leaves": plan.leaves,
+        "consequential": plan.acts,
+        "egress": plan.leaves,
         "kind": definition.kind.value,
         "version": definition.version,
     }

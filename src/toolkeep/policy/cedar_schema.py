@@ -51,8 +51,8 @@ TOOL_ATTRIBUTES: Final[dict[str, Any]] = {
     "isolation": _LONG,
     "is_built_in": _BOOL,
     "roles": _STRINGS,
-    "acts": _BOOL,
-    "leaves": _BOOL,
+    "consequential": _BOOL,
+    "egress": _BOOL,
     "kind": _STRING,
     "version": _STRING,
 }

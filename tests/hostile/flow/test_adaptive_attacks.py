@@ -482,7 +482,7 @@ def test_policies_of_flow_that_come_late_find_every_session_fallen(tmp_path: Pat
         desk.keep.use_policies(
             '@id("all") permit (principal, action == Action::"call", resource);',
             '@id("no") forbid (principal, action == Action::"call", resource) '
-            "when { resource.acts && context.state.opened };",
+            "when { resource.consequential && context.state.opened };",
         )
         assert desk.holds()
         assert not desk.asked
