@@ -19,7 +19,7 @@ from toolkeep.storage.state_folder import check_private
 SCHEMA: Final = "agent_tools"
 LAYOUT_TABLE: Final = "tool_store_layout"
 """Alembic's version table."""
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest migration: the schema that this toolkeep reads and writes."""
 CHANNEL: Final = "toolkeep_definitions"
 
@@ -107,12 +107,16 @@ class PostgresLocation:
         """Whether there is anything to read: that is known only there."""
         return True
 
-    def connect(self) -> Any:
-        """A new connection; raises what `failures` lists."""
+    def connect(self, *, answer_s: float | None = None) -> Any:
+        """A new connection; raises what `failures` lists.
+
+        It is closed where an answer takes longer than `answer_s`.
+        """
         from toolkeep.network.own_endpoints import bar_address, bar_port
 
         psycopg = _psycopg(self.shown)
-        connection = psycopg.connect(
+        kind = psycopg.Connection if answer_s is None else _impatient(psycopg.Connection, answer_s)
+        connection = kind.connect(
             self._url,
             autocommit=True,
             connect_timeout=STORE_CONNECT_SECONDS,
@@ -124,6 +128,7 @@ class PostgresLocation:
             tcp_user_timeout=10_000,
             options="-c statement_timeout=10000 -c lock_timeout=5000 -c timezone=UTC",
             application_name="toolkeep",
+            target_session_attrs="read-write",  # of several hosts, the one that is no standby
         )
         # In the database a tool could rewrite definitions and tokens: no grant reaches it.
         if connection.info.hostaddr:
@@ -148,6 +153,22 @@ class PostgresLocation:
         for password in _passwords(self._url):
             text = text.replace(password, "…")
         return text
+
+
+def _impatient(connection: Any, answer_s: float) -> Any:
+    """A class of connections that are closed where an answer takes too long; nothing is cancelled."""
+
+    class Impatient(connection):  # type: ignore[misc]  # its base is known only where it is installed
+        def wait(self, gen: Any, *_: Any, **__: Any) -> Any:
+            from psycopg import OperationalError, errors
+
+            try:
+                return super().wait(gen, timeout=answer_s)
+            except errors._WaitTimeout as error:  # noqa: SLF001 -- documented, without a public name
+                self.pgconn.finish()
+                raise OperationalError(f"no answer within {answer_s:g} s") from error
+
+    return Impatient
 
 
 def _psycopg(shown: str) -> Any:
