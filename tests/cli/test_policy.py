@@ -837,6 +837,7 @@ def test_a_replay_as_json() -> None:
                 }
             ],
             "unjudged": {},
+            "unwatched_sessions": 0,
         },
     )
 
