@@ -11,6 +11,7 @@ from tests.hostile.flow.replay import play_round
 from tests.hostile.flow.tasks import TASKS
 from toolkeep import Amount, Content, Destination, Keep, Question, tool
 from toolkeep.calls import RegisteredTool
+from toolkeep.errors import Code
 from toolkeep.events import Bus
 from toolkeep.flow.flow_settings import read_flow
 from toolkeep.flow.recorded_sessions import RecordedDecision, RecordedSessions, Step
@@ -162,10 +163,11 @@ def test_every_task_of_the_attack_suite_is_decided_again_as_it_was() -> None:
 
 def test_a_replay_knows_what_came_before_a_call() -> None:
     keep = opened(OWN)
-    session = keep.session("s", agent=AGENT, said="Mail ann@corp.example and pay 300, then 300.")
+    session = keep.session("s", agent=AGENT, said="Mail ann@corp.example and pay 300, then 250, then 100.")
     made = [
         call(keep, "pay", session, amount=300),
-        call(keep, "pay", session, amount=300),  # above the budget
+        call(keep, "pay", session, amount=250),  # above the budget
+        call(keep, "pay", session, amount=100),
         call(keep, "team", session),
         call(keep, "send", session, to="kim@corp.example"),  # named by a service
         call(keep, "send", session, to="ann@corp.example"),  # named by the user
@@ -173,11 +175,11 @@ def test_a_replay_knows_what_came_before_a_call() -> None:
         call(keep, "pin", session),
         call(keep, "send", session, to="ann@corp.example"),  # never after the PIN
     ]
-    assert made == ["ok", "error", "ok", "ok", "ok", "error", "ok", "error"]
+    assert made == ["ok", "error", "ok", "ok", "ok", "ok", "error", "ok", "error"]
     records = records_of(keep)
     assert changes(replayed(keep, records, OWN)) == []
     tighter = {**FLOW, "budget": {"paid": 100}}
-    assert changes(replayed(keep, records, OWN, flow=tighter)) == [("pay", "allow", "deny")]
+    assert changes(replayed(keep, records, OWN, flow=tighter)) == [("pay", "allow", "deny")] * 2
     loose = replayed(keep, records, '@id("all") permit (principal, action == Action::"call", resource);')
     assert changes(loose) == [("send", "deny", "allow"), ("send", "deny", "ask")]
     # The log says what the user named, so a policy of origins finds the same.
@@ -186,6 +188,12 @@ def test_a_replay_knows_what_came_before_a_call() -> None:
         'when { context.flow.to.origins.contains("user") };'
     )
     assert changes(replayed(keep, records, strict)) == [("send", "allow", "deny")]
+    # An amount that is not stored is the largest, and a call that was not judged counts like any other.
+    first = frozenset({records[0]["argument_hash"]})
+    assert changes(replayed(keep, records, OWN, erased=first)) == [("pay", "allow", "deny")]
+    assert changes(replayed(keep, [one for one in records if one["call"] != records[0]["call"]], OWN)) == [
+        ("pay", "deny", "allow")
+    ]
 
 
 def test_an_endorsement_and_a_new_beginning_count_from_their_place_in_the_log() -> None:
@@ -203,6 +211,52 @@ def test_an_endorsement_and_a_new_beginning_count_from_their_place_in_the_log() 
     # A question that nobody was asked then counts as approved where the call was made.
     off = [{key: value for key, value in one.items() if key != "asked_by"} for one in without_flow(records)]
     assert changes(replayed(keep, off)) == [("send", "allow", "ask"), ("send", "allow", "ask")]
+    for late in ({"questions": "1/session"}, {"result_bytes": "8/session"}):
+        used_up = changes(replayed(keep, records, flow={**FLOW, "budget": late}))
+        assert used_up == [("send", "allow", "deny"), ("page", "allow", "deny"), ("team", "allow", "deny")]
+
+
+def test_a_yes_to_sending_a_secret_is_found_in_the_log() -> None:
+    keep = opened()
+    session = keep.session("s", agent=AGENT, said="Send my PIN to ann@corp.example.")
+    for name in ("pin", "send", "send"):
+        assert call(keep, name, session, **({"to": "ann@corp.example"} if name == "send" else {})) == "ok"
+    records = records_of(keep)
+    assert [bool(one.get("asked_by")) for one in records if one["type"] == "PolicyDecision"] == [
+        False,
+        True,
+        False,
+    ]
+    assert changes(replayed(keep, records)) == []
+
+
+def test_calls_at_once_and_calls_that_did_not_run_leave_the_session_as_it_was() -> None:
+    keep = opened()
+    session = keep.session("s", agent=AGENT)
+    assert call(keep, "team", session) == call(keep, "page", session) == "ok"
+    assert call(keep, "send", session, to="kim@corp.example") == "ok"
+    records = records_of(keep)
+    team, page, send = (
+        [one for one in records if one["call"] == call] for call in dict.fromkeys(r["call"] for r in records)
+    )
+    never = (
+        '@id("all") permit (principal, action == Action::"call", resource);'
+        '@id("never") forbid (principal, action == Action::"call", resource == Tool::"send") '
+        'when { context.state.after.contains("page") };'
+    )
+    # `team` was decided before `page` ended, and ended after it: no new beginning.
+    assert changes(replayed(keep, [*page, *team, *send], never)) == [("send", "ask", "deny")]
+    off = without_flow([*team, *page, *send])
+    unrun = [
+        {**one, "codes": [Code.TOUCHED_CHANGED.value]}
+        if one["type"] == "ToolCompleted" and one["tool"] == "page"
+        else one
+        for one in off
+    ]
+    assert changes(replayed(keep, unrun)) == [("send", "ask", "allow")]
+    asked = {"type": "ServerAsked", "call": team[0]["call"]}
+    assert changes(replayed(keep, [asked, *without_flow([*team, *send])])) == []
+    assert changes(replayed(keep, without_flow([*team, *send]))) == [("send", "ask", "allow")]
 
 
 def test_what_is_not_stored_counts_as_the_worst() -> None:
@@ -256,4 +310,6 @@ def test_a_caller_and_a_repeated_result_keep_their_session() -> None:
         assert step.session is not None
         states.append((step.call.tool, step.session.state.opened))
     assert states == [("page", False), ("send", True), ("team", False), ("send", True)]
-    assert len({step.session.key for step in steps if step.session}) == 2
+    assert [step.session.key for step in steps if step.session] == [
+        step.call.flow.session for step in steps if step.call.flow
+    ]

@@ -221,7 +221,7 @@ class RecordedSessions:
             )
         except ValueError:  # without an amount it was not made, if the measure was in force
             return
-        if is_over or not step.call.is_allowed:
+        if is_over:
             self.flow.meter.release(step.reserved)
         else:
             self._open[step.call.call] = step
