@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from toolkeep.authoring.lint_rules import lint_definition
+from toolkeep.cli.lint_flow import undeclared_flow
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
@@ -25,6 +26,7 @@ from toolkeep.text.display import counted
     type=click.Choice(PROVIDERS),
     help="Also report what this model provider does not support; repeatable.",
 )
+@click.option("--flow", is_flag=True, help="Also report missing roles of arguments and labels of results.")
 @files
 @project
 @common
@@ -34,6 +36,7 @@ def command(
     project: Path | None,
     providers: tuple[str, ...],
     *,
+    flow: bool,
     as_json: bool,
 ) -> None:
     """Check a tool by NAME, the definitions of a FILE in JSON or YAML, or all tools.
@@ -41,7 +44,7 @@ def command(
     Problems prevent registration; the rest is advice. Exit status 0 if there are none.
     """
     reports = [
-        _report(name, definition, problems, providers, permissions=_permissions(project))
+        _report(name, definition, problems, providers, permissions=_permissions(project), has_flow=flow)
         for name, definition, problems in _targets(target, files, project)
     ]
     if as_json:
@@ -98,6 +101,7 @@ def _report(
     providers: tuple[str, ...],
     *,
     permissions: Sequence[str],
+    has_flow: bool,
 ) -> dict[str, Any]:
     from toolkeep.registry.admit import check_definition
 
@@ -111,6 +115,8 @@ def _report(
             refused, lost = _for_provider(definition, provider)
             problems = (*problems, *refused)
             findings += lost
+        if has_flow and not problems:
+            findings += undeclared_flow(definition)
     return {
         "tool": name,
         "problems": [problem.to_dict() for problem in problems],
