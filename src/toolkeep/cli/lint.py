@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from toolkeep.authoring.lint_rules import lint_definition
-from toolkeep.cli.lint_flow import undeclared_flow
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
+from toolkeep.limits import LISTED_NAMES
 from toolkeep.providers.vendor_registry import PROVIDERS
-from toolkeep.text.display import counted
+from toolkeep.text.display import counted, visible
 
 
 @click.command("lint")
@@ -116,7 +116,7 @@ def _report(
             problems = (*problems, *refused)
             findings += lost
         if has_flow and not problems:
-            findings += undeclared_flow(definition)
+            findings += _undeclared_flow(definition)
     return {
         "tool": name,
         "problems": [problem.to_dict() for problem in problems],
@@ -146,6 +146,43 @@ def _for_provider(
         for loss in losses
         if loss.became != "kept"
     ]
+
+
+def _undeclared_flow(definition: ToolDefinition) -> Iterator[dict[str, str]]:
+    """The findings about one tool, which must be without problems."""
+    from toolkeep.flow.flow_plan import make_plan
+    from toolkeep.flow.undeclared import arguments_without_role, places_without_label
+    from toolkeep.registry.admit import admit
+
+    plan = make_plan(admit(definition))
+    if names := arguments_without_role(plan, definition):
+        yield {
+            "rule": "no-role",
+            "field": "parameters",
+            "message": f"{_listed(names)}: no role, so calls ask unless the user or a service named it",
+            "fix": _declare(definition, "their roles with x-flow"),
+        }
+    if places := places_without_label(plan, definition):
+        shown = _listed([place or "the whole result" for place in places])
+        yield {
+            "rule": "no-label",
+            "field": "flow",
+            "message": f"{shown}: text without a label, so a result opens the session",
+            "fix": _declare(definition, 'a label; "text" if anybody may have written it'),
+        }
+
+
+def _declare(definition: ToolDefinition, what: str) -> str:
+    source = definition.source
+    if source.is_by_hand:
+        return f"declare {what}"
+    named = f"upstreams.{source.origin}.flow.{source.name or definition.name}"
+    return f"declare {what}, under {visible(named)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    return ", ".join(map(visible, names[:LISTED_NAMES])) + more
 
 
 def _without_code(problem: Problem) -> dict[str, str]:
