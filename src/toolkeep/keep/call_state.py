@@ -88,15 +88,15 @@ class CallState:
             for one in self.permitted.touched:
                 one.close()
 
-    def settle(self, result: ToolResult) -> None:
+    async def settle(self, result: ToolResult) -> None:
         """Release the claim if nothing was run; else store the outcome of the call."""
         if self.claim is NO_CLAIM:
             return
         if self.recorded is None or self.is_unrun(result):
-            self.claim.release()
+            await self.claim.release()
         elif result.status != "pending":
             keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets
-            self.claim.finish(result, keeps_value=keeps_value)
+            await self.claim.finish(result, keeps_value=keeps_value)
 
     def refused(self, refusal: Refusal) -> ToolResult:
         """The result of a call that ends here; if its tool was run, says so."""
