@@ -132,9 +132,9 @@ def test_flow_and_effects_of_both_kinds_of_upstream_count_once_they_are_accepted
     accept(tmp_path)
     keep = open_keep(project=tmp_path)
     for name, content in (("send", "body"), ("tell", "note")):
-        tool = keep.get(name)
-        assert tool.definition.roles == {"to": Role.DESTINATION, content: Role.CONTENT}
-        assert (dict(tool.definition.flow), tool.may_write) == ({"/id": "system"}, False)
+        found = keep.get(name)
+        assert found.definition.roles == {"to": Role.DESTINATION, content: Role.CONTENT}
+        assert (dict(found.definition.flow), found.may_write) == ({"/id": "system"}, False)
 
 
 SERVER = "mcp: a.json, url: 'https://a.example/mcp'"

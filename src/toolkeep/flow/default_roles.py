@@ -63,7 +63,8 @@ def _by_place(definition: ToolDefinition, name: str) -> Role:
     request = definition.metadata.get("request")
     if definition.source.kind != "openapi" or not isinstance(request, Mapping):
         return Role.RECORD
-    if not str((request.get("sent") or {}).get(name, "")).startswith("path "):
+    sent = request.get("sent")
+    if not isinstance(sent, Mapping) or not str(sent.get(name, "")).startswith("path "):
         return Role.RECORD
     return Role.DESTROYS if request.get("method") == "DELETE" else Role.TARGET
 
