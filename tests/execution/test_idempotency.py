@@ -44,6 +44,7 @@ def ledger(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[
         place = PostgresLocation(request.getfixturevalue("postgres").clean())
         with contextlib.closing(SharedDatabase(place, b"key", is_single=True)) as database:
             presence = ServerPresence(database, "server")
+            presence.start()
             seen(database)
             yield PostgresLedger(database)
             presence.close()
@@ -126,6 +127,9 @@ class Broken:
 
     async def release(self, key: str, call_id: str) -> None:
         raise StateUnusable("ledger.db", "disk full", hint="")
+
+    def close(self) -> None:
+        pass
 
 
 RESULT = ToolResult(status="ok", tool="t", call_id="1", agent="local")

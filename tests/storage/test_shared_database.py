@@ -157,7 +157,7 @@ def test_without_synchronous_replication_nothing_is_claimed_unless_there_is_one_
     postgres: Cluster,
 ) -> None:
     place = PostgresLocation(postgres.clean())
-    with contextlib.closing(SharedDatabase(place, b"key")) as database:
-        with pytest.raises(StoreUnavailable, match="does not replicate synchronously"):
-            asyncio.run(PostgresLedger(database).claim("key", "call-1", "hash"))
+    ledger = PostgresLedger(SharedDatabase(place, b"key"))
+    with pytest.raises(StoreUnavailable, match="does not replicate synchronously"):
+        asyncio.run(ledger.claim("key", "call-1", "hash"))
     assert rows(postgres) == []

@@ -40,6 +40,9 @@ class Ledger(Protocol):
     async def release(self, key: str, call_id: str) -> None:
         """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
 
+    def close(self) -> None:
+        """Close what is open."""
+
 
 class MemoryLedger:
     """Claims for the lifetime of the process."""
@@ -67,6 +70,9 @@ class MemoryLedger:
         """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
         if self._calls.get(key) == call_id and self._claims[key].state != "done":
             del self._claims[key], self._calls[key]
+
+    def close(self) -> None:
+        """No-op."""
 
 
 class Claim:

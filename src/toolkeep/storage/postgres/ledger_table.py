@@ -5,7 +5,7 @@ claim without a result whose server has not been seen for a while has an unknown
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolkeep.errors import StoreUnavailable
@@ -13,35 +13,34 @@ from toolkeep.execution.idempotency import IdempotentResult
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.storage.group_commit import GroupCommit
 from toolkeep.storage.postgres.shared_database import SharedDatabase
-from toolkeep.storage.sql.database_location import SCHEMA
 
 _UNSEEN_SECONDS: Final = 10
 """A server that was not seen for so long has died, or has lost the database."""
 _LATE: Final = 10_000
 """Changes that could not be made and wait for the database to come back."""
 
-_LOCK = f"SELECT FROM {SCHEMA}.shared_claims WHERE key = ANY(%s) ORDER BY key FOR UPDATE"
-_FINISH = f"""
-UPDATE {SCHEMA}.shared_claims AS claims SET result = new.result, mac = new.mac
+_LOCK = "SELECT FROM shared_claims WHERE key = ANY(%s) ORDER BY key FOR UPDATE"
+_FINISH = """
+UPDATE shared_claims AS claims SET result = new.result, mac = new.mac
 FROM unnest(%s::text[], %s::text[], %s::bytea[], %s::bytea[]) AS new (key, call_id, result, mac)
 WHERE claims.key = new.key AND claims.call_id = new.call_id
 """
-_RELEASE = f"""
-DELETE FROM {SCHEMA}.shared_claims AS claims USING unnest(%s::text[], %s::text[]) AS over (key, call_id)
+_RELEASE = """
+DELETE FROM shared_claims AS claims USING unnest(%s::text[], %s::text[]) AS over (key, call_id)
 WHERE claims.key = over.key AND claims.call_id = over.call_id AND result IS NULL
 """
 # The update changes nothing, but is replicated: an answer to a repeated claim says that the first one was.
-# Sorted, since two servers that take the same keys in opposite orders would wait for each other.
-_CLAIM = f"""
-INSERT INTO {SCHEMA}.shared_claims AS claims (key, call_id, argument_hash, server)
+# Sorted: two servers that take the same keys in opposite orders would wait for each other.
+_CLAIM = """
+INSERT INTO shared_claims AS claims (key, call_id, argument_hash, server)
 SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) ORDER BY 1
 ON CONFLICT (key) DO UPDATE SET key = excluded.key
 WHERE claims.call_id = excluded.call_id AND claims.result IS NULL
 RETURNING key
 """
-_HELD = f"""
+_HELD = """
 SELECT key, call_id, argument_hash, result, mac, coalesce(seen_at > now() - %s * interval '1 second', false)
-FROM {SCHEMA}.shared_claims LEFT JOIN {SCHEMA}.shared_servers ON shared_servers.id = server
+FROM shared_claims LEFT JOIN shared_servers ON shared_servers.id = server
 WHERE key = ANY(%s)
 """
 
@@ -75,8 +74,10 @@ Change = Claiming | Finishing | Releasing
 class PostgresLedger:
     """The claims of all servers of one keep."""
 
-    def __init__(self, database: SharedDatabase) -> None:
+    def __init__(self, database: SharedDatabase, appear: Callable[[], None] = lambda: None) -> None:
+        """`appear` is called before the first claim: others must see that this server lives."""
         self._database = database
+        self._appear = appear
         self._late: list[Change] = []
         self._lock = threading.Lock()
         self._changes: GroupCommit[Change, IdempotentResult | None] = GroupCommit(self._change, quick_s=0.0)
@@ -84,6 +85,7 @@ class PostgresLedger:
 
     async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         """None if this call claimed the key, durably; otherwise the earlier claim."""
+        self._appear()
         return await self._changes.put(Claiming(key, call_id, argument_hash))
 
     async def finish(self, key: str, call_id: str, result: bytes) -> None:
@@ -109,7 +111,7 @@ class PostgresLedger:
         try:
             held = self._database.change(lambda connection: self._made(connection, [*late, *changes]))
         except StoreUnavailable:
-            # Whether it was made is not known: settled when the database is back, and nothing runs until then.
+            # Whether they were made is not known: settled when the database is back.
             left = [Releasing(one.key, one.call_id) if type(one) is Claiming else one for one in changes]
             with self._lock:
                 self._late = [*late, *left][:_LATE]
@@ -151,7 +153,7 @@ class PostgresLedger:
         argument_hash: str,
         result: bytes | None,
         mac: bytes | None,
-        is_seen: bool,
+        is_seen: bool,  # noqa: FBT001 -- a column
     ) -> IdempotentResult:
         if result is None:
             return IdempotentResult(state="running" if is_seen else "unknown", argument_hash=argument_hash)

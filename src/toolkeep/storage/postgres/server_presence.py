@@ -4,18 +4,17 @@ import logging
 import threading
 from typing import Any, Final
 
+from toolkeep.host.after_fork import register_after_fork
 from toolkeep.storage.postgres.shared_database import SharedDatabase
-from toolkeep.storage.sql.database_location import SCHEMA
 
 log = logging.getLogger("toolkeep.store")
 
 _EVERY_SECONDS: Final = 1.0
-_FORGOTTEN: Final = "1 day"
-"""Servers that were not seen for so long are removed; their claims are unknown with or without them."""
-_SEEN = f"""
-INSERT INTO {SCHEMA}.shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
+_SEEN = """
+INSERT INTO shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
 """
-_FORGET = f"DELETE FROM {SCHEMA}.shared_servers WHERE seen_at < now() - interval '{_FORGOTTEN}'"
+# Their claims are unknown with or without them.
+_FORGET = "DELETE FROM shared_servers WHERE seen_at < now() - interval '1 day'"
 
 
 class ServerPresence:
@@ -25,13 +24,24 @@ class ServerPresence:
         self._database = database
         self._name = name
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="toolkeep-presence", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        register_after_fork(self)
+
+    def start(self) -> None:
+        """Start, unless it has."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="toolkeep-presence", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
         """Stop."""
         self._is_over.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+
+    def leave_to_parent(self) -> None:
+        """After fork(), in the child: the thread is the parent's."""
+        self._is_over, self._thread = threading.Event(), None
 
     def _run(self) -> None:
         connection: Any = None
@@ -51,7 +61,7 @@ class ServerPresence:
             connection.close()
 
     def _connect(self) -> Any:
-        connection = self._database.place.connect(answer_s=_EVERY_SECONDS)
+        connection = self._database.connect(answer_s=_EVERY_SECONDS)
         connection.execute("SET synchronous_commit = off")  # the next one comes soon
         connection.execute(_FORGET)
         return connection

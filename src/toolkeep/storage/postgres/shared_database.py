@@ -16,7 +16,8 @@ from typing import Any, Final, TypeVar
 
 from toolkeep.errors import StoreUnavailable
 from toolkeep.host.after_fork import register_after_fork
-from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
+from toolkeep.storage.sql.definition_reader import check_layout, find_layout
 
 Result = TypeVar("Result")
 
@@ -45,6 +46,7 @@ class SharedDatabase:
         self._is_single = is_single
         self._lock = threading.Lock()
         self._connection: Any = None
+        self._has_tables = False
         self._is_away = False
         """Whether the last change failed: the next ones are tried once, and wait for nothing."""
         register_after_fork(self)
@@ -59,15 +61,16 @@ class SharedDatabase:
             while True:
                 try:
                     connection = self._connected()
-                    with connection.transaction():
+                    with connection.pipeline(), connection.transaction():
                         done = work(connection)
-                    self._is_away = False
-                    return done
                 except self.place.failures() as error:
                     if not self._may_repeat(error) or time.monotonic() > until:
                         self._is_away = True
                         self._let_go()
                         raise self.place.refuse(error) from error
+                else:
+                    self._is_away = False
+                    return done
                 time.sleep(_PAUSES_SECONDS[min(tried, len(_PAUSES_SECONDS) - 1)])
                 tried += 1
 
@@ -94,11 +97,19 @@ class SharedDatabase:
         _INHERITED.append(self._connection)
         self._connection = None
 
+    def connect(self, *, answer_s: float) -> Any:
+        """A connection of its own, with our tables in reach; closed where an answer takes longer."""
+        connection = self.place.connect(answer_s=answer_s)
+        connection.execute(f"SET search_path = {SCHEMA}")
+        return connection
+
     def _connected(self) -> Any:
         if self._connection is None or self._connection.closed:
-            connection = self.place.connect(answer_s=_ANSWER_SECONDS)
+            connection = self.connect(answer_s=_ANSWER_SECONDS)
             try:
                 self._check(connection)
+                if not self._has_tables:
+                    self._make_tables(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -117,6 +128,19 @@ class SharedDatabase:
                 "say so with database.single"
             )
             raise StoreUnavailable(self.place.shown, "does not replicate synchronously", hint=hint)
+
+    def _make_tables(self, connection: Any) -> None:
+        """Check the schema; the first server to come migrates it."""
+        if not check_layout(self.place, find_layout(self.place, connection)):
+            from toolkeep.storage.sql.engine import make_engine
+            from toolkeep.storage.sql.schema_migration import migrate
+
+            engine = make_engine(self.place)
+            try:
+                migrate(engine, self.place)
+            finally:
+                engine.dispose()
+        self._has_tables = True
 
     def _may_repeat(self, error: BaseException) -> bool:
         """Whether a failure says nothing about the change: a lost connection, a failover, a deadlock."""

@@ -5,7 +5,9 @@ same connections. No password ever appears in a message.
 """
 
 import contextlib
-from collections.abc import Iterator
+import ipaddress
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -118,6 +120,7 @@ class PostgresLocation:
         kind = psycopg.Connection if answer_s is None else _impatient(psycopg.Connection, answer_s)
         connection = kind.connect(
             self._url,
+            **tls_of(self._url, os.environ),
             autocommit=True,
             connect_timeout=STORE_CONNECT_SECONDS,
             # Without these a server that vanished, or a lock that is never released, blocks the keep.
@@ -153,6 +156,33 @@ class PostgresLocation:
         for password in _passwords(self._url):
             text = text.replace(password, "…")
         return text
+
+
+def tls_of(url: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Options that verify TLS to every host but this machine; raises where the URL asks for less.
+
+    Without it, whoever is on the way reads tokens and answers in the database's place.
+    """
+    from psycopg.conninfo import conninfo_to_dict
+
+    said = conninfo_to_dict(url)
+    hosts = [str(said.get(name) or environ.get(f"PG{name.upper()}", "")) for name in ("host", "hostaddr")]
+    if all(_is_local(host) for named in hosts for host in named.split(",")):
+        return {}
+    if said.get("sslmode", "verify-full") != "verify-full":
+        hint = "leave sslmode out of database.url, or set it to verify-full"
+        raise StoreUnavailable(shown_url(url), f"would be reached with sslmode={said['sslmode']}", hint=hint)
+    return {"sslmode": "verify-full", "sslrootcert": str(said.get("sslrootcert") or "system")}
+
+
+def _is_local(host: str) -> bool:
+    """Whether a host is a socket or loopback address of this machine."""
+    if not host or host.startswith(("/", "@")) or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _impatient(connection: Any, answer_s: float) -> Any:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from toolkeep.execution.idempotency import IdempotentResult
-from toolkeep.storage.sqlite.database import Database
 from toolkeep.storage.group_commit import GroupCommit
+from toolkeep.storage.sqlite.database import Database
 from toolkeep.storage.sqlite.process_identity import is_alive, this_process
 
 if TYPE_CHECKING:
