@@ -14,8 +14,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, MetaData, inspect, text
 
+from tests.storage.cluster import Cluster
 from tests.storage.keeps import WEATHER, KeepOnStore
-from tests.storage.postgres import Cluster
 from tests.storage.test_definitions import rows
 from toolkeep.errors import StoreLayoutUnfit, StoreUnavailable
 from toolkeep.storage.sql.database_location import (

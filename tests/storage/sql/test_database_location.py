@@ -26,7 +26,6 @@ def test_the_files_that_a_url_names(url: str, files: list[str]) -> None:
 SYSTEM = {"sslmode": "verify-full", "sslrootcert": "system"}
 
 
-@pytest.mark.spec("SCL-2")
 @pytest.mark.parametrize(
     ("url", "options"),
     [
@@ -49,7 +48,6 @@ def test_tls_is_verified_to_every_host_but_this_machine(url: str, options: dict[
     assert tls_of("postgresql:///books", {"PGHOST": "db.example"}) == SYSTEM
 
 
-@pytest.mark.spec("SCL-2")
 @pytest.mark.parametrize("mode", ["disable", "allow", "prefer", "require", "verify-ca"])
 def test_less_than_verified_tls_to_another_machine_is_refused(mode: str) -> None:
     place = PostgresLocation(f"postgresql://keep:hunter2@db.example/books?sslmode={mode}")

@@ -10,6 +10,7 @@ from toolkeep.storage.postgres.shared_database import SharedDatabase
 log = logging.getLogger("toolkeep.store")
 
 _EVERY_SECONDS: Final = 1.0
+"""A tenth of the time after which others take a server for dead."""
 _SEEN = """
 INSERT INTO shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
 """

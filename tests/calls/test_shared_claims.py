@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.postgres import Cluster
+from tests.storage.cluster import Cluster
 from toolkeep import Code, Keep, open_keep, tool
-
-pytestmark = pytest.mark.spec("SCL-2")
 
 CONFIGURATION = """
 database: {{url: "{url}", single: true, key: "{key}"}}

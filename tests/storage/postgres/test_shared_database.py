@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.storage.cut_link import CutLink, cut_link
-from tests.storage.postgres import Cluster
+from tests.storage.cluster import Cluster
+from tests.storage.postgres.cut_link import CutLink, cut_link
 from toolkeep.errors import StoreUnavailable
 from toolkeep.execution.idempotency import IdempotentResult
 from toolkeep.storage.postgres import shared_database
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
-
-pytestmark = pytest.mark.spec("SCL-2")
 
 UNKNOWN = IdempotentResult(state="unknown", argument_hash="hash")
 """No server says that it lives in these tests."""
