@@ -119,7 +119,7 @@ def test_every_file_that_cannot_be_read_is_named_with_every_place() -> None:
         "✗ <home>/.agent/a.cedar:3:3: is not Cedar: this policy is missing the `resource` variable in the scope;"
         " fix the text; each policy ends with a semicolon\n"
         "✗ <home>/.agent/b.cedar: does not exist; write it, or name another\n"
-        "✗ <home>/.agent/c.examples.yml:1:3: an example has agent, tool, arguments, and allow or deny; fix the file\n"
+        "✗ <home>/.agent/c.examples.yml:1:3: an example has agent, and session or tool, arguments, said, result, and allow, ask or deny; fix the file\n"
         "✗ <home>/.agent/d.examples.yml:2:1: did not find expected node content; write a value here, or put text"
         " that starts with a bracket or comma in quotes; fix the file\n"
         "\n5 problems\n"
