@@ -1,5 +1,6 @@
 """`toolkeep policy`: policies are checked before they are used, and every decision can be explained."""
 
+import asyncio
 import json
 import os
 import re
@@ -674,8 +675,61 @@ def test_an_explanation_as_json() -> None:
             "asks": {"why": [], "acts": 0, "earlier": "", "spared_by": []},
             "changes": [],
             "line": "",
+            "flow": None,
         },
     )
+
+
+WATCHED = """\
+flow: {policy: standard}
+agents: {clerk: {}}
+tool_registry:
+  custom_tools:
+    - name: team
+      version: '1.0.0'
+      description: Lists the team
+      category: communication
+      side_effects: []
+      client_executed: true
+      flow: {'/*': {system: email}}
+      parameters: {type: object, properties: {}}
+    - name: send
+      version: '1.0.0'
+      description: Sends a mail
+      category: communication
+      danger: medium
+      side_effects: [Writes]
+      client_executed: true
+      parameters:
+        type: object
+        properties: {to: {type: string, description: Whom, maxLength: 200, x-flow: destination}}
+        required: [to]
+"""
+
+
+@pytest.mark.spec("FLO-7")
+def test_a_call_is_explained_in_a_recorded_session() -> None:
+    explain = ["policy", "explain", "send", '{"to": "kim@corp.example"}', "--agent", "clerk", "--json"]
+
+    def explained(*more: str) -> tuple[list[str], Any, str]:
+        result = CliRunner().invoke(cli, [*explain, *more])
+        told = json.loads(result.stdout)
+        return told["asks"]["why"], told["flow"]["origins"], result.stderr
+
+    with folder_with_files({"~/.agent/config.yml": WATCHED}):
+        with open_keep() as keep:
+            session = keep.session("chat-1", agent="clerk")
+            listed = keep.call_sync("team", {}, agent="clerk", session=session)
+            asyncio.run(keep.submit(listed.call_id, ["kim@corp.example"], agent="clerk"))
+            session.pasted("a mail")
+        unnamed = "neither the user nor a service named everything that the call acts on"
+        outside = "the session has read text from outside, which may have chosen this call"
+        assert explained("--session", "chat-1") == ([outside, "its danger is medium"], {"to": ["system"]}, "")
+        assert explained() == ([unnamed, "its danger is medium"], {"to": ["unknown"]}, "")
+        why, _, told = explained("--session", "chat-2")
+        assert (why[0], told) == (unnamed, "! no call of clerk in session chat-2 is recorded\n")
+        plain = CliRunner().invoke(cli, [*explain[:-1], "--session", "chat-1"]).stdout
+        assert "\nFlow: session opened; to from system\n" in plain
 
 
 SILENT = """\
