@@ -154,6 +154,9 @@ class _Compiler:
         if operator in _DECIMAL_METHODS:
             left_text, right_text = (self._typed(one, _DECIMAL) for one in operand)
             return f"{left_text} {_DECIMAL_METHODS[operator]} {right_text}"
+        if operator == "like":
+            matches = self._constant(_pattern(operand["pattern"]), _BOOL).text
+            return f"{matches}({self._typed(operand['left'], _STRING)})"
         if operator == "isEmpty":
             return f"not {self._any_set(operand['arg']).text}"
         if operator in _SET_METHODS:
@@ -261,6 +264,32 @@ def _literal_type(value: Any) -> Type:
     if type(value) not in _LITERALS:  # an entity
         raise NotCompiled
     return _LITERALS[type(value)]
+
+
+def _pattern(parts: list[Any]) -> Callable[[str], bool]:
+    """The test of `like`. Searches from the left; a regular expression would backtrack."""
+    texts = [""]
+    for part in parts:
+        if part == "Wildcard":
+            texts.append("")
+        else:
+            texts[-1] += part["Literal"]
+    first, last = texts[0], texts[-1]
+
+    def matches(text: str) -> bool:
+        if len(texts) == 1:
+            return text == first
+        start, end = len(first), len(text) - len(last)
+        if start > end or not (text.startswith(first) and text.endswith(last)):
+            return False
+        for middle in texts[1:-1]:
+            found = text.find(middle, start, end)
+            if found < 0:
+                return False
+            start = found + len(middle)
+        return True
+
+    return matches
 
 
 _ABSENT: Final = object()
