@@ -270,6 +270,15 @@ def test_what_the_compiler_does_not_understand_is_left_to_cedar(condition: str) 
     assert (asked._compile(AGENT, asked._slice(AGENT, READS)) is not None) is understood
 
 
+def test_policies_of_very_many_forms_are_left_to_cedar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To check them all would take too long; `LIMIT` with another number has the same form."""
+    monkeypatch.setattr(engine_module, "FORMS", 2)
+    asked = engine(ALL, LIMIT, LIMIT.replace('"no"', '"more"').replace("5", "50"))
+    assert asked._compile(AGENT, asked._slice(AGENT, READS)) is not None
+    asked = engine(ALL, LIMIT, LIMIT.replace('"no"', '"more"').replace(">", "<="))
+    assert asked._compile(AGENT, asked._slice(AGENT, READS)) is None
+
+
 # --- which calls are decided how -----------------------------------------------------------------
 
 
@@ -387,6 +396,7 @@ def test_a_contradiction_that_a_sample_finds_denies_the_call_and_alarms(
 def test_cedar_gets_only_what_can_hold_for_the_agent_and_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = engine(
         ALL,
+        '@id("never") permit(principal is Tool, action, resource) when { context.session == "" };',
         '@id("others") forbid(principal == Agent::"other", action, resource) when { context.session == "" };',
         f'@id("danger") forbid({CALL}) when {{ resource.danger > 2 && context.session == "" }};',
         f'@id("permission") forbid({CALL}) unless {{ principal.permissions.contains("a") }};',

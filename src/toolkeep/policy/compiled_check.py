@@ -108,11 +108,10 @@ def _literals(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _form(tree: Any) -> Any:
-    """A tree without its literals; a set of literals of one type is one, whatever their number."""
+    """A tree without its literals; a set of literals is one form, whatever their number."""
     if isinstance(tree, list):
         inside = [_form(one) for one in tree]
-        is_plain = len(inside) > 1 and all(one == inside[0] and "Value" in one for one in inside)
-        return inside[:1] if is_plain else inside
+        return inside[:1] if all(one == inside[0] for one in inside) else inside
     if not isinstance(tree, dict):
         return tree
     if "Value" in tree:
