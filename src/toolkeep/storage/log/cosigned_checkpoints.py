@@ -72,7 +72,7 @@ class CosignedCheckpoint:
             return 0  # the witness then says from which size to go on
 
     def prove_growth(self, old_size: int, checkpoint: str) -> list[bytes]:
-        """The consistency proof from a size to a checkpoint; raises `AuditBroken` if that is not of this log."""
+        """The consistency proof from a size to a checkpoint; raises `AuditBroken` if the log is another."""
         new = Checkpoint.parse(Note.parse(checkpoint).text)
         place, frontier = self._place(old_size)
         if not old_size:
