@@ -467,11 +467,8 @@ def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecor
         state.folder,
         checkpoint_file=settings.checkpoint_file,
         checkpoint_webhook=settings.checkpoint_webhook,
-<<<<<<< HEAD
         witnesses=settings.witnesses,
-=======
         database=settings.database,
->>>>>>> main
     )
 
 

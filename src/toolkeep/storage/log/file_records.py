@@ -33,15 +33,13 @@ class FileRecord:
         *,
         checkpoint_file: str = "",
         checkpoint_webhook: str = "",
-<<<<<<< HEAD
         witnesses: Mapping[str, str] | None = None,
-    ) -> None:
-        """`witnesses` are the URLs of the witnesses that cosign the log, with their keys."""
-=======
         database: "DatabaseSettings | None" = None,
     ) -> None:
-        """`database`: what several servers decide together is stored there."""
->>>>>>> main
+        """`witnesses` are the URLs of the witnesses that cosign the log, with their keys.
+
+        `database`: what several servers decide together is stored there.
+        """
         self.folder = folder
         self._shared: _Shared | None = None
         self.log = AuditLog(folder)
@@ -103,13 +101,9 @@ class FileRecord:
         with contextlib.ExitStack() as closing:  # each is closed, even where another one raises
             if self._publisher is not None:
                 closing.callback(self._publisher.close)
-<<<<<<< HEAD
             if self._sender is not None:
                 closing.callback(self._sender.close)
-            closing.callback(self.ledger.close)
-=======
             closing.callback((self._shared or self.ledger).close)
->>>>>>> main
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)
