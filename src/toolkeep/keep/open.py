@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.sources.tools_file_source import Read
+    from toolkeep.storage.log.witness_folder import Witness
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
@@ -356,6 +357,19 @@ def _own_key(state: KeepState | None) -> bytes:
     return Keys(state.folder).secret_key()
 
 
+def open_witness(project: Path) -> "Witness | None":
+    """The witness of a project for the logs of others; None without a folder to remember them in."""
+    from toolkeep.audit.signed_note import VerifierKey
+    from toolkeep.storage.keys import Keys
+    from toolkeep.storage.log.witness_folder import Witness
+
+    state = open_state(project)
+    if state is None:
+        return None
+    keys = map(VerifierKey.parse, read_configuration(project, state).witness_for)
+    return Witness(state.folder / "witness", name=f"{Keys(state.folder).origin}/witness", keys=keys)
+
+
 def open_store(settings: Settings, state: KeepState | None) -> "SqlDefinitionStore | None":
     """The definition store of a keep; None for a user without a home directory. Does not connect yet."""
     if settings.database is None and state is None:
@@ -466,6 +480,7 @@ def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecor
         state.folder,
         checkpoint_file=settings.checkpoint_file,
         checkpoint_webhook=settings.checkpoint_webhook,
+        witnesses=settings.witnesses,
         database=settings.database,
     )
 
