@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Role, SideEffect
+from toolkeep.flow.default_roles import roles_of
 from toolkeep.flow.result_reader import ResultReader
 from toolkeep.json_values.frozen import objects_in
 
@@ -21,6 +21,7 @@ WORD_CHARS: Final = 64
 """The longest `enum` member of an output schema that counts as a word of the definition."""
 ACTING_READS: Final = frozenset({"net.read", "net.write", "process.spawn"})
 """Marks of arguments that make a reading call an act: the address that it reads says something by itself."""
+_NET: Final = ("net.read", "net.write")
 _LEAVING: Final = frozenset({SideEffect.NET_READ, SideEffect.NET_WRITE, SideEffect.WRITES})
 
 
@@ -32,6 +33,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Of every declared parameter."""
     free: frozenset[str]
     """Parameters that carry no authority."""
+    destinations: frozenset[str]
+    """The parameters that somebody declared to be where something is sent."""
     choices: Mapping[str, frozenset[Any]]
     """Values of a parameter that the definition itself names, by its name."""
     reader: ResultReader
@@ -55,8 +58,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 def make_plan(tool: RegisteredTool) -> Plan:
     """The plan of a tool."""
     definition = tool.definition
-    marks = ArgumentMarks(definition.parameters)
-    roles = dict(_roles(definition, marks))
+    roles, destinations = roles_of(definition, may_write=tool.may_write)
     is_sent = Role.DESTINATION in roles.values()
     effects = definition.effects
     touched = definition.touched_kinds
@@ -64,28 +66,17 @@ def make_plan(tool: RegisteredTool) -> Plan:
         tool=tool.name,
         roles=roles,
         free=frozenset(name for name, role in roles.items() if not role.carries_authority),
+        destinations=destinations,
         choices=dict(_choices(definition, roles)),
         reader=ResultReader(definition.flow or {}, frozenset(_words(definition.output_schema))),
         names=frozenset(_names(definition.parameters)),
         acts=tool.may_write or is_sent or not touched.isdisjoint(ACTING_READS),
-        leaves=effects is None or is_sent or not _LEAVING.isdisjoint(effects) or "net.write" in touched,
+        leaves=effects is None
+        or is_sent
+        or not _LEAVING.isdisjoint(effects)
+        or "net.write" in touched
+        or any(held.kind in _NET for held in definition.capabilities),
     )
-
-
-def _roles(definition: ToolDefinition, marks: ArgumentMarks) -> Iterator[tuple[str, Role]]:
-    declared = definition.roles
-    for name in definition.properties:
-        if marks.is_credential(name):
-            yield name, Role.CREDENTIAL
-        elif name in declared:
-            yield name, declared[name]
-        elif touches := marks.touches(name):
-            yield (
-                name,
-                Role.DESTINATION if any(mark.kind.startswith("net.") for mark in touches) else Role.TARGET,
-            )
-        else:
-            yield name, Role.RECORD
 
 
 def _choices(definition: ToolDefinition, roles: Mapping[str, Role]) -> Iterator[tuple[str, frozenset[Any]]]:

@@ -63,6 +63,10 @@ class Node:
             return self.anywhere
         return self.below.setdefault(step, Node())
 
+    def step_to(self, step: str) -> "Node":
+        """The node of one step of a result."""
+        return self.below.get(step) or self.anywhere
+
     def settle(self) -> Iterator["Node"]:
         """Work out what the label says, and hand it down to what has none of its own."""
         label = self.label
@@ -112,7 +116,7 @@ class Found(msgspec.Struct):
 class ResultReader:
     """Reads the results of one tool."""
 
-    __slots__ = ("_pattern", "_root", "_until_compiled", "_words", "has_labels", "shows_secrets")
+    __slots__ = ("_pattern", "_until_compiled", "_words", "has_labels", "root", "shows_secrets")
 
     def __init__(self, flow: Mapping[str, Any], words: frozenset[str]) -> None:
         """`flow` are the labels as data; `words` are strings that the definition itself chose."""
@@ -126,7 +130,7 @@ class ResultReader:
         unsettled = [root]
         while unsettled:
             unsettled += unsettled.pop().settle()
-        self._root = root
+        self.root = root
         self._until_compiled = READ_FIRST if all(len(steps) <= _PATTERN_STEPS for steps in labels) else 0
         self._words = words
         self._pattern: re.Pattern[bytes] | None = None
@@ -143,7 +147,7 @@ class ResultReader:
                 self._until_compiled -= self._until_compiled > 0
                 return False
             self._until_compiled = 0
-            self._pattern = _compiled(self._root, self._words)
+            self._pattern = _compiled(self.root, self._words)
         return self._pattern is not None and self._pattern.fullmatch(body) is not None
 
     def read(self, value: Any) -> Found:
@@ -153,7 +157,7 @@ class ResultReader:
             return Found(opens=True)
         found = Found()
         # All values of one place at once, such as the ids of all items: half the time of one by one.
-        waiting: list[tuple[list[Any], Node]] = [([value], self._root)]
+        waiting: list[tuple[list[Any], Node]] = [([value], self.root)]
         while waiting:
             values, node = waiting.pop()
             if node.every is not None and _are_lines(values, node.every) and words.isdisjoint(values):

@@ -313,7 +313,7 @@ class SessionState:
         endorsed, secret = self.state.endorsed, self.state.secret
         if not endorsed:
             return False
-        where = [name for name in arguments if plan.role(name) is Role.DESTINATION]
+        where = [name for name in arguments if name in plan.destinations]
         where = where or [name for name in arguments if name not in plan.free]
         parts = [(name, part) for name in where for _, part in _parts(arguments[name], "", plan.names)]
         return bool(parts) and all(

@@ -61,6 +61,7 @@ _ALWAYS = float("-inf")
 _CHECKED_S = 1.0
 """How often a file is looked for that somebody may have removed while it is open."""
 _MARK_BYTES = 16
+"""Enough that no two changes ever have the same."""
 
 
 class SqliteSessionStates:

@@ -129,7 +129,15 @@ def plan(flow: dict[str, Any]) -> Plan:
     reader = compiled(flow)
     nothing: frozenset[str] = frozenset()
     return Plan(
-        tool="t", roles=ROLES, free=nothing, choices={}, reader=reader, names=nothing, acts=True, leaves=True
+        tool="t",
+        roles=ROLES,
+        destinations=nothing,
+        free=nothing,
+        choices={},
+        reader=reader,
+        names=nothing,
+        acts=True,
+        leaves=True,
     )
 
 
