@@ -1,5 +1,6 @@
 """Results are looked into late and by columns; every answer is that of a session that looks at each value at once."""
 
+import contextlib
 from typing import Any
 from unittest import mock
 
@@ -144,7 +145,9 @@ def plan(flow: dict[str, Any]) -> Plan:
 @given(st.lists(RESULTS, max_size=4), st.sampled_from([1 << 20, 200, 40]))
 def test_a_session_that_looks_late_knows_what_one_knows_that_looks_at_once(results: Any, room: int) -> None:
     names = ("SYSTEM_BYTES", "OUTSIDE_BYTES", "WAITING_BYTES", "LOOKED_BYTES")
-    with mock.patch.multiple(session_state, **dict.fromkeys(names, room)):
+    with contextlib.ExitStack() as patched:
+        for name in names:
+            patched.enter_context(mock.patch.object(session_state, name, room))
         session, eager = SessionState("a", "s", key="k"), Eager()
         for flow, value, arguments in results:
             opened, secret = session.observe(plan(flow), value, canonical_bytes(value), arguments)
