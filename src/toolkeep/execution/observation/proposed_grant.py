@@ -36,7 +36,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     project: ObservedProject
     named: frozenset[tuple[str, str]]
-    """What it did (`seccomp_filters.observer`) and with which path, program or address."""
+    """What it did (`seccomp_filters.supervision`) and with which path, program or address."""
     contacts: frozenset[tuple[str, str, int]]
     """Method, host and port of each connection that was denied."""
     addresses: frozenset[str] = frozenset()
