@@ -161,22 +161,28 @@ class ConsentItems:
                     which = self._written("upstreams", upstream, key, index)
                     what = f"upstream '{visible(upstream)}' passes on {key} {which}"
                     yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/{key}/{index}")
-            for operation, danger in (said.get("danger") or {}).items():
-                what = (
-                    f"{visible(operation)} of upstream '{visible(upstream)}' is called {visible(str(danger))}"
-                )
-                yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/danger")
-            for operation, roles in (said.get("flow") or {}).items():
-                of = f"{visible(operation)} of upstream '{visible(upstream)}'"
-                for argument, role in roles.items():
-                    if argument == "result":
-                        for pointer, label in role.items():
-                            where = visible(pointer) or "everything"
-                            what = f"{where} in results of {of} is labelled {visible(_text(label))}"
-                            yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/flow")
-                    else:
-                        what = f"{visible(argument)} of {of} is called {visible(str(role))}"
-                        yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/flow")
+            yield from self._tool_grants(upstream, said)
+
+    def _tool_grants(self, upstream: str, said: Mapping[str, Any]) -> Iterator[Effect]:
+        """What is said about single tools of an upstream."""
+        place = f"/upstreams/{escaped(upstream)}"
+        for operation, danger in (said.get("danger") or {}).items():
+            what = f"{_tool_of(operation, upstream)} is called {visible(str(danger))}"
+            yield self._effect("grants", what, f"{place}/danger")
+        for operation, effects in (said.get("effects") or {}).items():
+            does = "only reads" if effects == "reads" else visible(str(effects))
+            yield self._effect("grants", f"{_tool_of(operation, upstream)} {does}", f"{place}/effects")
+        for operation, roles in (said.get("flow") or {}).items():
+            of = _tool_of(operation, upstream)
+            for argument, role in roles.items():
+                if argument == "result":
+                    for pointer, label in role.items():
+                        where = visible(pointer) or "everything"
+                        what = f"{where} in results of {of} is labelled {visible(_text(label))}"
+                        yield self._effect("grants", what, f"{place}/flow")
+                else:
+                    what = f"{visible(argument)} of {of} is called {visible(str(role))}"
+                    yield self._effect("grants", what, f"{place}/flow")
 
     def _loosens(self) -> Iterator[Effect]:
         registry = self._data.get("tool_registry") or {}
@@ -218,6 +224,10 @@ class ConsentItems:
         if idle_s is not None:
             what = f"after {idle_s:g} s without a call, a remote caller's session begins anew"
             yield self._effect("loosens", what, "/flow/idle_s")
+
+
+def _tool_of(operation: str, upstream: str) -> str:
+    return f"{visible(operation)} of upstream '{visible(upstream)}'"
 
 
 def tools_effect(name: str) -> str:

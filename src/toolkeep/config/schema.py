@@ -178,6 +178,11 @@ _UPSTREAM: Schema = {
             "passes on.",
             "additionalProperties": {"enum": ["safe", "low", "medium", "high", "critical"]},
         },
+        "effects": {
+            "type": "object",
+            "description": "Side effects of an operation or tool, by its name there.",
+            "additionalProperties": {"enum": ["reads", "writes"]},
+        },
         "flow": {
             "type": "object",
             "description": "Roles of arguments and labels of results, by the name of the tool and the "
