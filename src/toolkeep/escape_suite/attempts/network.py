@@ -190,7 +190,7 @@ def swap_the_address_while_connecting(granted_unix_path: str, own_scratch: str) 
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
             with socket.socket(socket.AF_UNIX) as outward:
-                outward.setblocking(False)  # Nobody accepts its own connections.
+                outward.settimeout(0)  # Nobody accepts its own connections.
                 libc.connect(outward.fileno(), address, 110)
         is_over.set()
         swapping.join()

@@ -217,8 +217,9 @@ def _run_program(plan: Prepared) -> None:
     """Receive the program and run it; its environment may hold secrets, which only this worker gets."""
     order = _receive()
     if order is not None:
-        supervises = plan.supervisor is not None and plan.filter is not None
-        by = supervisor.Supervisor(plan.supervisor, plan.filter) if supervises else None
+        by = None
+        if plan.supervisor is not None and plan.filter is not None:
+            by = supervisor.Supervisor(plan.supervisor, plan.filter)
         persistent_program.run_until_exit(json.loads(order), _send_message, _receive, REQUEST, by)
 
 
