@@ -28,6 +28,7 @@ _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _VARIABLES: Final = 5
 _PUBLIC: Final = HostScope.read("*.*:*")
 _OUTSIDE: Final = "is outside the project; grant it yourself if it should be used"
+_INSTALLS: Final = "installs packages, which nobody checks then; grant it yourself if it should be started"
 _WHOLE: Final = ": the whole project; in a folder of its own it would need less"
 
 
@@ -184,6 +185,8 @@ def _programs(observation: Observation, files: _Files) -> Iterator[ProposedLine]
         is_own = is_in(real, project.code)
         if not is_own and (refusal := project.refusal(name)):
             files.note(name, refusal)
+        elif project.is_package_manager(name):
+            files.note(name, _INSTALLS)
         elif not (is_own or project.may_be_tried(name) or project.area(name)):
             files.note(name, _OUTSIDE)
         else:

@@ -27,6 +27,7 @@ _PROBED: Final = "/usr"
 
 
 _TAKEN_BYTES: Final = 16 << 20
+"""Memory that a process of the trial takes: much more than a Python process changes by itself."""
 _NAME: Final = b"\0toolkeep-trial"
 """An abstract unix socket that does not exist."""
 _DISCARD: Final = 9
