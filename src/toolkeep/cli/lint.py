@@ -177,7 +177,7 @@ def _declare(definition: ToolDefinition, what: str) -> str:
     if source.is_by_hand:
         return f"declare {what}"
     named = f"upstreams.{source.origin}.flow.{source.name or definition.name}"
-    return f"declare {what}, under {visible(named)}"
+    return f"declare {what}, under {visible(named)} or on its page"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -52,7 +52,7 @@ def _read(tool: RegisteredTool, declared: Mapping[str, Any]) -> ToolFlow:
 
 def _without_roles(definition: ToolDefinition) -> ToolDefinition:
     if not definition.roles:
-        return definition.replace(flow={}) if definition.flow else definition
+        return definition.replace(flow={})
     properties = {
         name: {key: value for key, value in schema.items() if key != FLOW_KEY}
         if isinstance(schema, dict)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.cli.plainly import run
 from tests.cli.upstreams import DOCUMENT
 from tests.config.projects import accept, configure
 from tests.server.talk import Response
-from tests.server.web.conftest import Reader, open_world
+from tests.server.web.conftest import Reader, open_world, price
 from tests.server.web.test_app import Visitor, visit
 from toolkeep import Keep, open_keep
 from toolkeep.definitions.vocabulary import Role, ToolState
@@ -93,9 +94,9 @@ def test_what_a_person_accepts_counts_at_once_after_a_restart_and_until_taken_ba
         seen, before, saved, shop = visit(keep, act)
         after = keep.get("tell")
     words = html.unescape(re.sub(r"<[^>]+>", " ", seen.body.decode()))
-    assert "Argument note is content: only stored, sent or shown; nobody is asked about its value." in words
-    assert "/id is id that the service made." in words
-    assert "/text is text that anybody may have written; only the user may know it." in words
+    assert "Argument note: content, only stored, sent or shown; nobody is asked about its value." in words
+    assert "/id: id, made by the service." in words
+    assert "/text: text, written by anybody; only the user may know it." in words
     assert before == {"note": Role.OPTION}  # of the configuration: nothing counts before it is accepted
     assert (saved.headers.get("hx-refresh"), shop.headers.get("hx-refresh")) == ("true", "true")
     assert (after.definition.roles, dict(after.definition.flow)) == (
@@ -148,7 +149,7 @@ def test_an_acceptance_is_of_what_was_shown_and_by_an_admin(tmp_path: Path) -> N
         keep.disable("tell")
         answers.append(await visitor.post("/ui/tools/tell:declare", {**FIELDS, **sealed}))  # another state
         keep.enable("tell")
-        answers.append(await visitor.post("/ui/tools/add:declare", {**FIELDS, **sealed}))  # no import
+        answers.append(await visitor.post("/ui/tools/price:declare", {**FIELDS, **sealed}))  # no import
         token = visitor.operator.tokens.make("a token", ("tools:read", "tools:write"), agent="ada").text
         await visitor.sign_in(token=token)
         await visitor.open_tab()
@@ -158,6 +159,7 @@ def test_an_acceptance_is_of_what_was_shown_and_by_an_admin(tmp_path: Path) -> N
         return [page, *answers]
 
     with opened(tmp_path) as keep:
+        keep.register(price)
         page, other, changed, unknown, no_admin, no_admin_either = visit(keep, act)
         assert keep.declared_flow("tell") is None
     assert (other.status, "Accept and save" in other.body.decode()) == (200, True)
@@ -172,11 +174,11 @@ def test_they_count_for_no_other_definition(tmp_path: Path) -> None:
     with opened(tmp_path, description="Tell everybody.") as keep:
         changed = keep.get("tell")
         assert changed.state is ToolState.QUARANTINED
-        waiting = keep.accept("tell", definition_hash=changed.definition_hash)
-        assert (waiting.state, "declared for another definition" in waiting.why) == (
-            ToolState.QUARANTINED,
-            True,
-        )
+    said = run("accept", "tell", "--hash", changed.definition_hash, "--project", str(tmp_path)).output
+    assert "declare its flow again on the page" in said
+    with open_keep(project=tmp_path, built_in=False) as keep:
+        waiting = keep.get("tell")
+        assert (waiting.state, "for another definition" in waiting.why) == (ToolState.QUARANTINED, True)
         assert waiting.definition.roles == {"note": Role.OPTION}
         answer = visit(keep, lambda visitor: visitor.get("/ui/tools/tell"))
         assert "<option selected>content</option>" in answer.body.decode()  # as it was declared before
@@ -189,13 +191,13 @@ def test_a_person_declares_flow_in_a_browser(tmp_path: Path, browser: Browser) -
     with open_world(tmp_path, prepare=configured) as world:
         reader = Reader(browser.new_context(reduced_motion="reduce"), world).sign_in()
         page = reader.go("/ui/tools/tell")
-        page.get_by_label("note", exact=True).select_option("content")
+        page.locator("select[name='role.note']").select_option("content")
         page.locator("select[name='label.1']").select_option("system id")
         page.get_by_role("button", name="Review").click()
         promise = page.locator("#flow [role=alert]")
-        expect(promise).to_contain_text("Argument note is content")
+        expect(promise).to_contain_text("Argument note: content")
         page.get_by_role("button", name="Accept and save").click()
         expect(page.get_by_role("button", name="Take back")).to_be_visible()
         assert world.keep.declared_flow("tell") == {"/note": "content", "result": {"/id": {"system": "id"}}}
-        assert reader.said == []
+        assert not [said for said in reader.said if "autocomplete" not in said]
         reader.context.close()

@@ -34,10 +34,10 @@ from toolkeep.stores.api_tokens import Scope
 
 _TEXT: Final = ValueForm.TEXT.value
 LABELS: Final = (
-    (_TEXT, "text that anybody may have written"),
-    *((f"{SYSTEM} {form.value}", f"{form.value} that the service made") for form in ValueForm),
+    (_TEXT, "text, written by anybody"),
+    *((f"{SYSTEM} {form.value}", f"{form.value}, made by the service") for form in ValueForm),
     *(
-        (f"{OUTSIDE} {form.value}", f"{form.value} that anybody may have chosen")
+        (f"{OUTSIDE} {form.value}", f"{form.value}, chosen by anybody")
         for form in ValueForm
         if form is not ValueForm.TEXT
     ),
@@ -163,7 +163,7 @@ def _lines(declared: Mapping[str, Any]) -> Iterator[str]:
     for pointer, word in declared.items():
         if pointer != RESULT:
             meaning = _MEANINGS.get(Role.read(word), "asked about unless the user or a service named it")
-            yield f"Argument {pointer[1:]} is {word}: {meaning}."
+            yield f"Argument {pointer[1:]}: {word}, {meaning}."
     words = dict(LABELS)
     for place, said in (declared.get(RESULT) or {}).items():
         label = read_label(said)
@@ -171,7 +171,7 @@ def _lines(declared: Mapping[str, Any]) -> Iterator[str]:
         is_text = label.form is ValueForm.TEXT and not label.is_system
         secret = "; only the user may know it" if label.is_secret else ""
         what = words[_TEXT if is_text else f"{made_by} {label.form.value}"]
-        yield f"{place or 'The whole result'} is {what}{secret}."
+        yield f"{place or 'The whole result'}: {what}{secret}."
 
 
 async def _declare(service: Service, request: PageRequest) -> Response:
