@@ -814,6 +814,32 @@ def test_without_a_log_there_is_nothing_to_replay() -> None:
     )
 
 
+AFTER = {
+    "after.cedar": ALL
+    + """\
+@id("once")
+forbid (principal, action == Action::"call", resource == Tool::"agent_hello_world")
+when { context.state.after.contains("agent_hello_world") };
+"""
+}
+
+
+@pytest.mark.spec("FLO-7")
+def test_a_replay_folds_the_sessions_of_the_log() -> None:
+    assert shown("policy", "replay", "after.cedar", "--limit", "1", has=AFTER, before=CALLS) == (
+        "exit 1\n"
+        "allow → deny  <time>  <call>  operator  agent_hello_world\n"
+        "    decided by toolkeep.call, now by once; Policy 'once' forbids it\n"
+        "    session clean\n"
+        "\n1 of 1 calls would be decided differently\n"
+        "  2 older calls not evaluated; raise --limit\n"
+        "  1 session was recorded without flow: nothing there counts as named by the user\n"
+    )
+    status, told = data("policy", "replay", "after.cedar", has=AFTER, before=CALLS)
+    assert (status, told["same"], len(told["differences"]), told["unwatched_sessions"]) == (1, 1, 2, 1)
+    assert told["differences"][0]["flow"]["opened"] is False
+
+
 def test_a_replay_as_json() -> None:
     assert data("policy", "replay", "new.cedar", has=NEW, before=CALLS) == (
         1,
@@ -837,6 +863,7 @@ def test_a_replay_as_json() -> None:
                 }
             ],
             "unjudged": {},
+            "unwatched_sessions": 0,
         },
     )
 

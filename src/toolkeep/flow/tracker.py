@@ -25,7 +25,8 @@ from toolkeep.flow.session_store import SessionStates
 SESSIONS: Final = 20_000
 """Sessions in memory, with the values that they know; of others only the state is known."""
 _PLANS: Final = 10_000
-_REMOTE: Final = "remote"
+REMOTE: Final = "remote"
+"""In a key: the state belongs to a remote caller, not to a session that it names."""
 _OWN: Final = "own"
 
 
@@ -42,7 +43,7 @@ class _Held:
 
 
 def _key(agent: str, name: str, caller: str) -> str:
-    return f"{agent}\n{_REMOTE if caller else _OWN}\n{caller or name}"
+    return f"{agent}\n{REMOTE if caller else _OWN}\n{caller or name}"
 
 
 class Flow:

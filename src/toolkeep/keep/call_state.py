@@ -16,7 +16,7 @@ from toolkeep.calls import (
     ToolResult,
     refuse,
 )
-from toolkeep.errors import FAILURES, Code
+from toolkeep.errors import FAILURES, NOT_BEGUN, Code
 from toolkeep.execution.admission import Slot
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.idempotency import NO_CLAIM, Claim
@@ -80,7 +80,7 @@ class CallState:
 
     def is_unrun(self, result: ToolResult) -> bool:
         """Whether nothing was run, as far as a result tells."""
-        return self.recorded is None or result.code in _NOT_BEGUN
+        return self.recorded is None or result.code in NOT_BEGUN
 
     def let_go(self) -> None:
         """Close what the call held open."""
@@ -116,7 +116,6 @@ class CallState:
         )
 
 
-_NOT_BEGUN: Final = (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTINED)
 _NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
 _RAN: Final = FAILURES | {Code.NOT_RUNNABLE, Code.NOTHING_THERE}
 """After these the tool's code was run; an import that failed counts too."""
