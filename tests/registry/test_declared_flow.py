@@ -33,8 +33,8 @@ def found(registry: ToolRegistry) -> tuple[dict[str, Role], dict[str, Any], Tool
     return tool.definition.roles, dict(tool.definition.flow), tool.state
 
 
-WITH = ({"to": Role.DESTINATION}, {"": "text"}, ToolState.ENABLED)
-WITHOUT = ({"note": Role.CONTENT}, {}, ToolState.ENABLED)
+WITH: Any = ({"to": Role.DESTINATION}, {"": "text"}, ToolState.ENABLED)
+WITHOUT: Any = ({"note": Role.CONTENT}, {}, ToolState.ENABLED)
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
