@@ -101,7 +101,7 @@ audit:
   checkpoint_file: /mnt/elsewhere/checkpoint
   checkpoint_webhook: https://example.org/checkpoints
 web_search: {url: https://search.example.org/search}
-store: {url: postgresql://keep@127.0.0.1:1/keep}
+database: {url: postgresql://keep@127.0.0.1:1/keep}
 events:
   webhook:
     url: https://hooks.example.org/in

@@ -17,6 +17,7 @@ from toolkeep.cli.policy_check import given, inspect, print_problems, read_texts
 from toolkeep.cli.progress import progress
 from toolkeep.cli.project_context import ProjectContext
 from toolkeep.flow.recorded_sessions import RecordedDecision, RecordedSessions, recorded_decisions
+from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_replay import Difference, Replayed, Replayer
 from toolkeep.policy.policy_set import PolicyProblem
 from toolkeep.storage.sqlite.bodies_db import Bodies
@@ -55,13 +56,7 @@ def command(
     total = sum(1 for _ in recorded_decisions(records))
     bodies = Bodies(state)
     authorizer = world.authorizer(texts.sources)
-    active = authorizer.active_policies
-    sessions = RecordedSessions(
-        world.flow if world.settings.flow is not None or active.reads_flow else None,
-        tool=partial(_tool, world),
-        body=partial(_body, bodies),
-        counted=active.counted,
-    )
+    sessions = fold_of(world, authorizer, bodies)
     authorizer.flow = sessions.flow
     try:
         replayer = Replayer(authorizer, check=world.check, holder=world.holder)
@@ -76,6 +71,16 @@ def command(
         _print(replayed, total, len(sessions.unwatched))
     if replayed.differences:
         sys.exit(1)
+
+
+def fold_of(world: ProjectContext, authorizer: Authorizer, bodies: Bodies) -> RecordedSessions:
+    """What rebuilds the sessions of the log, if policies read them."""
+    return RecordedSessions(
+        world.flow if world.watches(authorizer) else None,
+        tool=partial(_tool, world),
+        body=partial(_body, bodies),
+        counted=authorizer.active_policies.counted,
+    )
 
 
 def _refuse(problems: tuple[PolicyProblem, ...], *, as_json: bool) -> NoReturn:
@@ -136,10 +141,10 @@ def _lines(difference: Difference) -> list[str]:
         f"{difference.was} → {difference.decision}  {was.time}  {was.call}  {was.agent}  {was.tool}",
         f"    decided by {_ids(difference.was_by)}, now by {_ids(difference.policies)}{because}",
     ]
-    return lines if difference.flow is None else [*lines, f"    {_flow_words(difference.flow)}"]
+    return lines if difference.flow is None else [*lines, f"    {flow_words(difference.flow)}"]
 
 
-def _flow_words(flow: FlowRecord) -> str:
+def flow_words(flow: FlowRecord) -> str:
     """The session, and where arguments with authority came from."""
     state = " and ".join(word for word, holds in (("opened", flow.opened), ("secret", flow.secret)) if holds)
     measures = {} if flow.measures is UNSET else flow.measures

@@ -136,9 +136,10 @@ class ConsentItems:
         if at(self._data, "/events/webhook"):
             what = f"events are posted to {self._written('events', 'webhook', 'url')}"
             yield self._effect("grants", what, "/events/webhook/url")
-        if self._data.get("store"):
-            place = _shown_place(self._written("store", "url"))
-            yield self._effect("grants", f"custom tools and tokens are those of {place}", "/store/url")
+        if self._data.get("database"):
+            place = _shown_place(self._written("database", "url"))
+            what = f"custom tools, tokens and idempotency keys are those of {place}"
+            yield self._effect("grants", what, "/database/url")
         for name, pointer in self._variables:
             yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
 

@@ -33,6 +33,7 @@ from toolkeep.config.settings import (
     ConfiguredTool,
     ConfiguredToolsFile,
     ConfiguredUpstream,
+    DatabaseSettings,
     EventWebhook,
     SecretSource,
     Settings,
@@ -319,7 +320,7 @@ class _File:
             checkpoint_file=_absolute(at(data, "/audit/checkpoint_file")) or before.checkpoint_file,
             checkpoint_webhook=at(data, "/audit/checkpoint_webhook") or before.checkpoint_webhook,
             event_webhook=_event_webhook(at(data, "/events/webhook")) or before.event_webhook,
-            store_url=at(data, "/store/url") or before.store_url,
+            database=_database(data.get("database")) or before.database,
             search_url=at(data, "/web_search/url") or before.search_url,
             unconfined=tuple(dict.fromkeys((*before.unconfined, *self._unconfined(data)))),
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
@@ -424,7 +425,7 @@ def _has_unresolved_flow(unresolved: set[str]) -> bool:
     return any(pointer.startswith("/flow/") for pointer in unresolved)
 
 
-_TELLS_OTHERS = frozenset(("audit", "events", "store", "web_search"))
+_TELLS_OTHERS = frozenset(("audit", "database", "events", "web_search"))
 
 
 def _known_of(grant: dict[str, Any], agent: str, unresolved: set[str]) -> dict[str, Any]:
@@ -499,6 +500,12 @@ def _event_webhook(data: dict[str, Any] | None) -> EventWebhook | None:
     return EventWebhook(url=data["url"], secret=data["secret"], types=tuple(data.get("types") or ()))
 
 
+def _database(data: dict[str, Any] | None) -> DatabaseSettings | None:
+    if not data:
+        return None
+    return DatabaseSettings(url=data["url"], key=data.get("key") or "", is_single=data.get("single") or False)
+
+
 def _grant(data: dict[str, Any]) -> AgentGrant:
     inherited = DEFAULT_GRANT if data.get("inherit") else Grant()
     own = map(Capability.read, data.get("capabilities") or ())
@@ -526,7 +533,7 @@ _SECTIONS = frozenset(
     {
         "features", "tool_registry", "tools", "agents", "audit", "disabled_tools", "permissions",
         "custom_tools", "custom", "providers", "policies", "approvals", "web_search", "upstreams",
-        "store", "events", "webhook",
+        "database", "events", "webhook",
     }
 )  # fmt: skip
 

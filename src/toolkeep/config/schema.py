@@ -296,9 +296,10 @@ FILE_SCHEMA: Schema = {
                 },
             },
         },
-        "store": {
+        "database": {
             "type": "object",
-            "description": "Where custom definitions and tokens are stored.",
+            "description": "A PostgreSQL that several servers share, instead of files in the state folder.",
+            "required": ["url"],
             "properties": {
                 "url": {
                     "type": "string",
@@ -306,7 +307,18 @@ FILE_SCHEMA: Schema = {
                     "maxLength": 4096,
                     "pattern": "^postgres(ql)?://",
                     "writeOnly": True,
-                    "description": "A PostgreSQL, postgresql://USER@HOST/DATABASE; else the state folder.",
+                    "description": "postgresql://USER@HOST/DATABASE; several hosts are tried in turn.",
+                },
+                "key": {
+                    "type": "string",
+                    "minLength": WEBHOOK_SECRET_CHARS,
+                    "maxLength": 1024,
+                    "writeOnly": True,
+                    "description": "Authenticates what the servers store, the same for all; best a variable.",
+                },
+                "single": {
+                    "type": "boolean",
+                    "description": "Whether the database has no replica, so that no failover loses anything.",
                 },
             },
         },

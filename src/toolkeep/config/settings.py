@@ -129,6 +129,20 @@ class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
     permissions: tuple[str, ...] = ()
 
 
+class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A PostgreSQL that several servers share."""
+
+    url: str
+    key: str = ""
+    """The servers' own, which the database never sees; empty for a keep that is alone on it."""
+    is_single: bool = False
+    """Whether it has no replica."""
+
+    def __repr__(self) -> str:
+        """Without password and key."""
+        return "<database>"
+
+
 class EventWebhook(msgspec.Struct, frozen=True, kw_only=True):
     """Where events are posted."""
 
@@ -200,8 +214,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     search_url: str = ""
     """The search engine of `web_search`."""
     event_webhook: EventWebhook | None = None
-    store_url: str = ""
-    """The PostgreSQL database for definitions and tokens, instead of the state folder."""
+    database: DatabaseSettings | None = None
+    """The PostgreSQL that several servers share, instead of files in the state folder."""
     tools: tuple[ConfiguredTool, ...] = ()
     tools_files: tuple[ConfiguredToolsFile, ...] = ()
     upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)

@@ -151,6 +151,13 @@ class RecordedSessions:
             elif kind == "ToolCompleted" and call in self._open:
                 self._completed(self._open[call], record)
 
+    def session(self, agent: str, name: str) -> SessionState | None:
+        """The session that an agent's calls of this name read, after the walk; None if there is none."""
+        for known in reversed(self._keys):
+            if self.flow is not None and known[0] == agent and name == (known[1] or known[2]):
+                return self._named(self.flow, *known)
+        return None
+
     # --- before a decision -----------------------------------------------------------------------
 
     def _step(self, call: RecordedDecision) -> Step:
@@ -168,8 +175,8 @@ class RecordedSessions:
 
     def _session(self, flow: Flow, call: RecordedDecision) -> SessionState:
         """The session of a call, with the state that the log says it had."""
-        if call.flow is not None:
-            self._keys[call.agent, call.session, call.conversation] = call.flow.session
+        known = (call.agent, call.session, call.conversation)
+        self._keys[known] = self._keys.get(known, "") if call.flow is None else call.flow.session
         session = self._named(flow, call.agent, call.session, call.conversation)
         if call.flow is None or not self._is_as_recorded:
             return session

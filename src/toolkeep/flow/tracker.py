@@ -107,6 +107,26 @@ class Flow:
             self._store(held.session)
         return held.session
 
+    def look_up(self, agent: str, name: str, *, caller: str = "") -> SessionState:
+        """The session that a call would read, for a call that nobody makes: nothing is stored or kept."""
+        key = _key(agent, name, caller)
+        since = self._clock() - self.settings.idle_s if caller else 0.0
+        stored = self._states.get(key, since)
+        with self._lock:
+            held = self._sessions.get(key)
+        if held is None or (caller and held.seen < since):
+            return SessionState(agent, name, key=key, state=stored or self._unknown)
+        held.session.inherit(stored or CLEAN)  # what fell in another process
+        return held.session
+
+    def stored(self, key: str) -> Snapshot:
+        """The state that is stored under a key."""
+        return self._states.get(key) or CLEAN
+
+    def dry(self) -> "Flow":
+        """The same states and measures, for calls that nobody makes."""
+        return Flow(self.settings, self._states, is_dry=True, clock=self._clock)
+
     def begin(
         self, agent: str, name: str, *, parent: SessionState | None = None, caller: str = ""
     ) -> SessionState:

@@ -40,6 +40,7 @@ class ActivePolicies:
         """
         self.held_back = held_back
         self._shipped = shipped_policies(measures, is_flow_standard=is_flow_standard)
+        self.declared = measures
         self.measures = measures.by_name
         """What policies may read of earlier calls, by name."""
         self._lock = threading.Lock()

@@ -13,8 +13,9 @@ import msgspec
 
 from toolkeep.calls import CheckedCall, Decision, FlowRecord, PermittedCall, Refusal, ToolCall
 from toolkeep.flow.recorded_sessions import RecordedDecision, Step
-from toolkeep.policy.authorize import Authorizer, Check
+from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_explain import Holder, touches_of
+from toolkeep.policy.example_check import Check
 
 NO_ARGUMENTS = "its arguments were not stored"
 NO_TOOL = "its tool is gone or changed"
