@@ -47,7 +47,7 @@ async def _asked(client: Client, question: Question) -> Answer | None:
     try:
         # The question id is random: with a fixed name, a client could send an "accept" in advance with
         # the first request (`inputResponses`), before any question was shown.
-        said = await client.elicit(message, _SCHEMA, name=f"approval-{question.id}")
+        said = await client.approve(message, _SCHEMA, name=f"approval-{question.id}")
     except ToolFailed:
         client.error = None  # the call may still be approved in the inbox
         client.person_is_asked(question)
