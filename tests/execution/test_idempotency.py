@@ -1,11 +1,13 @@
 """Claims: made once whoever tries, finished, released, and unknown after a crash. In memory and in a file."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from asyncio import run
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +19,13 @@ import pytest
 from toolkeep.calls import Advice, Approval, Decision, Refusal, ToolResult, Truncation, Violation
 from toolkeep.errors import Code, StateUnusable
 from toolkeep.execution.idempotency import Claim, IdempotentResult, Ledger, MemoryLedger, decode, encode
+from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.server_presence import ServerPresence
+from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 
-BOTH = pytest.mark.parametrize("kind", ["memory", "file"])
+EACH = pytest.mark.parametrize("kind", ["memory", "file", "postgres"])
 
 
 @pytest.fixture
@@ -28,13 +34,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ledger(kind: str, folder: Path) -> Iterator[Ledger]:
+def ledger(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Ledger]:
     if kind == "memory":
         yield MemoryLedger()
-        return
-    ledger = SqliteLedger(folder)
-    yield ledger
-    ledger.close()
+    elif kind == "file":
+        with contextlib.closing(SqliteLedger(folder)) as ledger:
+            yield ledger
+    else:
+        place = PostgresLocation(request.getfixturevalue("postgres").clean())
+        with contextlib.closing(SharedDatabase(place, b"key", is_single=True)) as database:
+            presence = ServerPresence(database, "server")
+            presence.start()
+            seen(database)
+            yield PostgresLedger(database)
+            presence.close()
+
+
+def seen(database: SharedDatabase) -> None:
+    """Wait until the presence of a server is in the database."""
+    query = f"SELECT 1 FROM {SCHEMA}.shared_servers WHERE id = %s"  # noqa: S608 -- our own words
+    while not database.change(lambda connection: connection.execute(query, (database.server,)).fetchone()):
+        time.sleep(0.01)
 
 
 RUNNING = IdempotentResult(state="running", argument_hash="arguments-1")
@@ -44,9 +64,11 @@ STEPS: dict[str, tuple[list[tuple[str, ...]], IdempotentResult | None]] = {
     "nothing before": ([], None),
     "another key": ([("claim", "key-2", "call-1", "arguments-1")], None),
     "claimed": ([("claim", "key-1", "call-1", "arguments-1")], RUNNING),
-    "claimed by the same call": ([("claim", "key-1", "call-2", "arguments-1")], RUNNING),
     "claimed twice": ([("claim", "key-1", "call-1", "arguments-1"), ("claim", "key-1", "call-0", "other")], RUNNING),
-    "finished": ([("claim", "key-1", "call-1", "arguments-1"), ("finish", "key-1", "result-1")], DONE),
+    "finished": ([("claim", "key-1", "call-1", "arguments-1"), ("finish", "key-1", "call-1", "result-1")], DONE),
+    "finished by another call": (
+        [("claim", "key-1", "call-1", "arguments-1"), ("finish", "key-1", "call-2", "result-1")], RUNNING,
+    ),
     "released": ([("claim", "key-1", "call-1", "arguments-1"), ("release", "key-1", "call-1")], None),
     "released twice": ([("claim", "key-1", "call-1", "a"), ("release", "key-1", "call-1"), ("release", "key-1", "call-1")], None),
     "released by another call": ([("claim", "key-1", "call-1", "arguments-1"), ("release", "key-1", "call-2")], RUNNING),
@@ -58,27 +80,27 @@ STEPS: dict[str, tuple[list[tuple[str, ...]], IdempotentResult | None]] = {
 }  # fmt: skip
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("case", STEPS)
 def test_what_a_claim_finds(ledger: Ledger, case: str) -> None:
     steps, expected = STEPS[case]
     for action, *values in steps:
         if action == "finish":
-            run(ledger.finish(values[0], values[1].encode()))
+            run(ledger.finish(values[0], values[1], values[2].encode()))
         else:
             run(getattr(ledger, action)(*values))
     assert run(ledger.claim("key-1", "call-2", "arguments-1")) == expected
 
 
-@BOTH
+@EACH
 def test_a_result_stays_when_its_claim_is_released(ledger: Ledger) -> None:
     run(ledger.claim("key-1", "call-1", "arguments-1"))
-    run(ledger.finish("key-1", b"result-1"))
+    run(ledger.finish("key-1", "call-1", b"result-1"))
     run(ledger.release("key-1", "call-1"))
     assert run(ledger.claim("key-1", "call-2", "arguments-1")) == DONE
 
 
-@BOTH
+@EACH
 def test_of_eight_threads_exactly_one_claims_a_key(ledger: Ledger) -> None:
     barrier = threading.Barrier(8)
 
@@ -100,11 +122,14 @@ class Broken:
     async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         raise StateUnusable("ledger.db", "disk full", hint="")
 
-    async def finish(self, key: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, result: bytes) -> None:
         raise StateUnusable("ledger.db", "disk full", hint="")
 
     async def release(self, key: str, call_id: str) -> None:
         raise StateUnusable("ledger.db", "disk full", hint="")
+
+    def close(self) -> None:
+        pass
 
 
 RESULT = ToolResult(status="ok", tool="t", call_id="1", agent="local")
@@ -196,7 +221,7 @@ def test_nothing_is_made_before_the_first_claim(folder: Path) -> None:
 def test_results_outlast_the_ledger_and_closing_leaves_no_file_open(folder: Path) -> None:
     first = SqliteLedger(folder)
     assert run(first.claim("key-1", "call-1", "arguments-1")) is None
-    run(first.finish("key-1", b"result-1"))
+    run(first.finish("key-1", "call-1", b"result-1"))
     assert open_files(folder) != []
     first.close()
     assert open_files(folder) == []
@@ -209,7 +234,7 @@ def test_two_ledgers_of_one_folder_see_the_same_claims(folder: Path) -> None:
     first, second = SqliteLedger(folder), SqliteLedger(folder)
     run(first.claim("key-1", "call-1", "arguments-1"))
     assert run(second.claim("key-1", "call-2", "arguments-1")) == RUNNING
-    run(second.finish("key-1", b"result-1"))
+    run(second.finish("key-1", "call-1", b"result-1"))
     assert run(first.claim("key-1", "call-3", "arguments-1")) == DONE
     first.close()
     second.close()

@@ -34,11 +34,14 @@ class Ledger(Protocol):
     async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         """None if the claim is now ours; else the existing one."""
 
-    async def finish(self, key: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, result: bytes) -> None:
         """Store the result of a claimed call."""
 
     async def release(self, key: str, call_id: str) -> None:
         """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
+
+    def close(self) -> None:
+        """Close what is open."""
 
 
 class MemoryLedger:
@@ -57,14 +60,19 @@ class MemoryLedger:
         self._calls[key] = call_id
         return None
 
-    async def finish(self, key: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, result: bytes) -> None:
         """Store the result of a claimed call."""
+        if self._calls.get(key) != call_id:
+            return
         self._claims[key] = msgspec.structs.replace(self._claims[key], state="done", result=result)
 
     async def release(self, key: str, call_id: str) -> None:
         """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
         if self._calls.get(key) == call_id and self._claims[key].state != "done":
             del self._claims[key], self._calls[key]
+
+    def close(self) -> None:
+        """No-op."""
 
 
 class Claim:
@@ -80,7 +88,7 @@ class Claim:
         if self._ledger and self._key:
             # The ledger is a file on disk: secrets must not be stored there.
             kept = result if keeps_value else msgspec.structs.replace(result, value=None)
-            await _settled(self._ledger.finish(self._key, encode(kept)))
+            await _settled(self._ledger.finish(self._key, self._call_id, encode(kept)))
 
     async def release(self) -> None:
         """Nothing was run; free the key."""

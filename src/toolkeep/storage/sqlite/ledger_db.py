@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from toolkeep.execution.idempotency import IdempotentResult
+from toolkeep.storage.group_commit import GroupCommit
 from toolkeep.storage.sqlite.database import Database
-from toolkeep.storage.sqlite.group_commit import GroupCommit
 from toolkeep.storage.sqlite.process_identity import is_alive, this_process
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ CREATE TABLE claims (
 """
 _CLAIM = "INSERT INTO claims VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING"
 _HELD = "SELECT argument_hash, owner, result FROM claims WHERE key = ?"
-_FINISH = "UPDATE claims SET result = ? WHERE key = ?"
+_FINISH = "UPDATE claims SET result = ? WHERE key = ? AND call_id = ?"
 _RELEASE = "DELETE FROM claims WHERE key = ? AND call_id = ? AND result IS NULL"
 
 Statement: TypeAlias = tuple[str, tuple[str | bytes, ...]]
@@ -47,9 +47,9 @@ class SqliteLedger:
         """None if this call claimed the key, durably; otherwise the earlier claim."""
         return await self._changes.put((_CLAIM, (key, call_id, argument_hash, this_process())))
 
-    async def finish(self, key: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, result: bytes) -> None:
         """Store the result of a claimed call."""
-        await self._changes.put((_FINISH, (result, key)))
+        await self._changes.put((_FINISH, (result, key, call_id)))
 
     async def release(self, key: str, call_id: str) -> None:
         """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""

@@ -18,7 +18,7 @@ Change = TypeVar("Change")
 Answer = TypeVar("Answer")
 
 _QUICK_SECONDS: Final = 0.001
-"""How long a group may block an event loop; a slower disk is left to a thread."""
+"""A slower disk is left to a thread."""
 
 
 class _Group(Generic[Change, Answer]):
@@ -41,9 +41,15 @@ class _Group(Generic[Change, Answer]):
 class GroupCommit(Generic[Change, Answer]):
     """Gathers changes, and makes them in groups."""
 
-    def __init__(self, make: Callable[[Sequence[Change]], Sequence[Answer]]) -> None:
-        """`make` makes all changes or raises; it has an answer for each, in their order."""
+    def __init__(
+        self, make: Callable[[Sequence[Change]], Sequence[Answer]], *, quick_s: float = _QUICK_SECONDS
+    ) -> None:
+        """`make` makes all changes or raises; it has an answer for each, in their order.
+
+        `quick_s` is how long a group may block an event loop; with 0 a thread writes all of them.
+        """
         self._make = make
+        self._quick_s = quick_s
         self._took_s = 0.0
         self.leave_to_parent()
         register_after_fork(self)
@@ -72,7 +78,7 @@ class GroupCommit(Generic[Change, Answer]):
 
     def _write(self, loop: asyncio.AbstractEventLoop, group: _Group[Change, Answer]) -> None:
         changes, waiters = group.take()
-        if self._took_s > _QUICK_SECONDS:
+        if self._took_s >= self._quick_s:
             try:
                 made = loop.run_in_executor(None, self._made, changes)
             except RuntimeError:  # the loop ends, and takes no more work for its threads

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkeep.storage.sqlite.group_commit import GroupCommit
+from toolkeep.storage.group_commit import GroupCommit
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 
 
