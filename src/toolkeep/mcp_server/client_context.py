@@ -125,14 +125,6 @@ class Client:
         self._on_text()
         return await self._ask(requests)
 
-    async def approve(self, message: str, schema: dict[str, Any], *, name: str) -> dict[str, Any]:
-        """Ask the user as `elicit` does, in words of the keep."""
-        self.require("elicitation/create")
-        params = {"message": message, "requestedSchema": schema}
-        answers = await self._ask({name: {"method": "elicitation/create", "params": params}})
-        answer: dict[str, Any] = answers[name]
-        return answer
-
     async def _ask(self, requests: Requests) -> dict[str, Any]:
         try:
             answers = await self._asks.ask(requests)
@@ -192,6 +184,15 @@ class Client:
             self._on_text()
             named = {"logger": logger} if logger else {}
             self.emit(notification("notifications/message", {"level": level, **named, "data": data}))
+
+
+async def ask_user(client: Client, message: str, schema: dict[str, Any], *, name: str) -> dict[str, Any]:
+    """Ask the user as `Client.elicit` does, in words of the keep: they open no session."""
+    client.require("elicitation/create")
+    params = {"message": message, "requestedSchema": schema}
+    request = {name: {"method": "elicitation/create", "params": params}}
+    answer: dict[str, Any] = (await client._ask(request))[name]  # noqa: SLF001 -- of this module
+    return answer
 
 
 def fits(method: str, answer: object) -> bool:
