@@ -220,7 +220,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and sessions")
     is_quick = parser.parse_args().quick
-    rounds, sessions = (300, 1_000) if is_quick else (3_000, 10_000)
+    rounds, sessions = (300, 1_000) if is_quick else (1_000, 10_000)
     logging.disable()
     apart, whole = [], []
     own = OwnWork()

@@ -333,8 +333,10 @@ class SessionState:
             for also in {False, secret}
         }
         with self._lock:
-            if len(self.state.endorsed | named) <= ENDORSED:
-                self.state = msgspec.structs.replace(self.state, endorsed=self.state.endorsed | named)
+            endorsed = self.state.endorsed | named
+            if endorsed == self.state.endorsed or len(endorsed) > ENDORSED:
+                return
+            self.state = msgspec.structs.replace(self.state, endorsed=endorsed)
         self._put(self)
 
 
