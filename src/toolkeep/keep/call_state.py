@@ -30,7 +30,8 @@ class CallState:
     """How far a call came."""
 
     __slots__ = (
-        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "permitted", "ran_ns",
+        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "is_labelled",
+        "permitted", "ran_ns",
         "recorded", "request", "result_hash_before", "slot", "tool",
     )  # fmt: skip
 
@@ -47,6 +48,8 @@ class CallState:
         self.claim: Claim = NO_CLAIM
         self.is_begun = False
         """Whether its intent is in the log already."""
+        self.is_labelled = True
+        """Whether the labels of the tool describe its result."""
         self.executor: Executor | None = None
         """The executor that was asked to run it."""
         self.ran_ns = 0

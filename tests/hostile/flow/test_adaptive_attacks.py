@@ -340,6 +340,12 @@ def test_repeated_cached_and_submitted_results_count_like_new_ones(desk: Desk) -
     assert not desk.session.is_opened
     desk.keep._run(lambda: desk.keep.submit(waiting.call_id, ORDER, agent="assistant"))
     assert desk.session.is_opened
+    for is_remote in (False, True):  # a remote caller cannot say what a service made
+        session = desk.keep.session(f"remote {is_remote}", agent="assistant")
+        waiting = desk.call("on_screen", session=session)
+        sent = desk.keep.submit(waiting.call_id, "screen-2", agent="assistant", forwarded=is_remote)
+        desk.keep._run(lambda sent=sent: sent)
+        assert session.is_opened is is_remote
 
 
 # --- sessions that look cleaner than they are ----------------------------------------------------
