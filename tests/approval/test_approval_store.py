@@ -82,7 +82,7 @@ def test_an_answered_question_stands_so_and_waits_no_longer(
 ) -> None:
     store.ask(QUESTION)
     standing = store.answer(QUESTION.id, answer)
-    assert (standing.state, standing.answer) == (state, answer)
+    assert (standing.state, standing.answer) == (state, replace(answer, given_at=BEGAN))
     assert store.standing(QUESTION.id) == standing
     assert store.waiting() == []
 

@@ -183,6 +183,11 @@ class Policies:
         """The policies by their ids."""
         return {policy.id: policy for policy in self.policies}
 
+    @cached_property
+    def has_asking(self) -> bool:
+        """Whether any policy may ask a person."""
+        return any(policy.asks for policy in self.policies)
+
     def applying(self, action: str, tool: ToolDefinition) -> tuple[Policy, ...]:
         """The policies whose scope matches an action on a tool; the others cannot affect a decision."""
         itself, ancestors = Uid("Tool", tool.name), tool_ancestors(tool)
