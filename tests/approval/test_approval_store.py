@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.approval.examples import BEGAN, NO, QUESTION, RULE, YES, Clock, question, yes
 from toolkeep.approval import approval_store as store_module

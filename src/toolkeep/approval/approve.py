@@ -85,6 +85,7 @@ log = logging.getLogger("toolkeep.approval")
 
 Waiting = Callable[[], contextlib.AbstractAsyncContextManager[None]]
 
+
 def _utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
@@ -104,6 +105,8 @@ class Ahead(NamedTuple):
     prompt: Prompt | None = None
 
 
+_OUTSIDE_TEXT: Final = "toolkeep.flow.outside_text"
+"""The shipped policy that asks because the session has read text from outside."""
 _NOT_NEEDED: Final = Asked()
 _MARKS: Final = 1_000
 """Size of the cache of argument marks, by definition hash."""
@@ -159,7 +162,7 @@ class ApprovalGate:
         if not why and ahead is None:
             return _NOT_NEEDED
         question = self._question(call, sealed, why)
-        if ahead is None or not self._holds(ahead.question, question):
+        if ahead is None or not self._holds(ahead.question, question, call):
             if ahead is not None:
                 self._give_up(ahead)
             if not why:
@@ -224,7 +227,7 @@ class ApprovalGate:
         if question is None or self._remembered_approval(call, question) is not None:
             return None
         ahead = self._ahead.get(call.request.id)
-        return None if ahead is not None and self._holds(ahead.question, question) else question
+        return None if ahead is not None and self._holds(ahead.question, question, call) else question
 
     def ask_ahead(self, questions: Sequence[Question]) -> None:
         """Put the questions of one response at once, before its calls run (FLO-7).
@@ -256,18 +259,20 @@ class ApprovalGate:
         if ahead.prompt is not None:
             ahead.prompt.leave(ahead.question, None)
 
-    def _holds(self, shown: Question, now: Question) -> bool:
+    def _holds(self, shown: Question, now: Question, call: PermittedCall) -> bool:
         """Whether the question that was put ahead is still that of the call.
 
-        Not if there is a reason to ask now that the person was not shown: a call before it in the response
-        may have brought text from outside.
+        Not if there is a reason to ask now that the person was not shown. Text from outside that calls before
+        it in the response brought is none: the model had chosen this call by then.
         """
         standing = self.store.standing(shown.id)
         if standing is None or bound(shown) != bound(now):
             return False
         if standing.state == "denied":
             return True  # a no stays one, whatever asks now, or if nothing does
-        if not set(now.why) <= set(shown.why):
+        by_policy = zip(call.decision.asked_by or (), call.asked_by, strict=True)
+        excused = {reason for policy, reason in by_policy if policy == _OUTSIDE_TEXT}
+        if not set(now.why) - excused <= set(shown.why):
             return False
         if standing.state == "approved":
             return self._clock() < shown.expires_at  # while earlier calls ran, it may have expired

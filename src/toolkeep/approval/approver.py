@@ -107,9 +107,11 @@ class Prompter:
             for question, answer in zip(questions, answers, strict=True)
             if question.id in prompt.questions
         ]
-        for standing in taken:
-            while standing is not None and standing.state == "waiting":
-                standing = self._take(standing.question, await self._said(standing.question))
+        while taken:
+            standing = taken.pop(0)
+            if standing is not None and standing.state == "waiting":
+                second = self._take(standing.question, await self._said(standing.question))
+                taken.insert(0, second)
 
     def _take(self, question: Question, answer: Answer | None) -> Standing | None:
         """Store an answer; an invalid one counts as none, never as a yes."""

@@ -369,7 +369,8 @@ class Pipeline:
         shown = permitted
         permitted = state.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
-        if self.flow is not None and asked.question is not None and shown.asked_by:
+        is_told = asked.question is not None and asked.question.is_about_flow
+        if self.flow is not None and is_told and shown.asked_by:
             self.flow.endorse(shown.flow)  # by what the person was told, not by what fell since
         is_first = permitted.is_recorded_first
         state.is_begun = is_first  # also if it is cancelled while its intent is written

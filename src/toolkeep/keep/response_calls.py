@@ -1,4 +1,4 @@
-"""The calls of one response of a model: their questions are put at once, before the first of them runs (FLO-7).
+"""The calls of one response of a model: their questions are put at once, before they run (FLO-7).
 
 Calls are decided ahead only to find out which of them ask. Each is decided again in its turn.
 """
@@ -64,7 +64,7 @@ class ResponseCalls:
             if self._pipeline.may_ask(self._calls[at]):
                 try:
                     found.append(await self._question(at))
-                except Exception:  # noqa: BLE001 -- the call itself meets it again, and says so
+                except Exception:
                     log.debug("a call was not decided ahead", exc_info=True)
         return [one for one in found if one is not None]
 
