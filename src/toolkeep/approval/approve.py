@@ -515,7 +515,7 @@ def _flow_lines(call: PermittedCall, body_of: BodyOf) -> Iterator[FlowLine]:
                 role=origin.role.value,
                 value=HIDDEN if is_hidden else beginning(part),
                 origin=word.value if source is None or word is not Origin.UNKNOWN else Origin.OUTSIDE.value,
-                source=f"{source.tool} {source.pointer}" if source else "",
+                source=f"{source.tool} {source.pointer}".rstrip() if source else "",
                 excerpt=source.excerpt if source else "",
             )
 
