@@ -109,6 +109,7 @@ class ToolCallHandler:
             caller=connection.caller,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
+            response=connection.response,
             forwarded=True,
             on_progress=progress if progress.to is not None else None,
         )
@@ -128,6 +129,7 @@ class ToolCallHandler:
             caller=connection.caller,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
+            response=connection.response,
             forwarded=True,
             on_progress=progress if progress.to is not None else None,
             kind=tool.definition.kind,
