@@ -101,7 +101,8 @@ def test_the_calls_of_one_response_are_shown_and_answered_at_once(
 ) -> None:
     flow = FlowLine(argument="/to", role="destination", value='"m@evil.test"', origin="outside")
     told = replace(flow, source="read_mail /0/body", excerpt="mail m@evil.test")
-    for number, more in enumerate(({"flow": (told,)}, {}, {"danger": "critical", "acts": 2}, {}), 1):
+    changes: list[dict[str, Any]] = [{"flow": (told,)}, {}, {"danger": "critical", "acts": 2}, {}]
+    for number, more in enumerate(changes, 1):
         asked = question(id=f"{number}" * 16, call_id=f"{number}", response="abcd" * 4, **more)
         assert approvals.ask(asked)
     assert "toolkeep approve abcdabcd, or toolkeep deny" in outcome(project, "list")[1]

@@ -232,11 +232,8 @@ class ApprovalGate:
     def ask_ahead(self, questions: Sequence[Question]) -> None:
         """Put the questions of one response at once, before its calls run (FLO-7).
 
-        Each call finds its own when it comes to `ask`, where it is decided again. With one question alone,
-        that call asks by itself.
+        Each call finds its own when it comes to `ask`, where it is decided again.
         """
-        if len(questions) < 2:
-            return
         self.forget_ahead(question.call_id for question in questions)
         placed = [question for question in questions if self.store.ask(question)]
         for question in placed:

@@ -7,7 +7,7 @@ returns what is no answer, approves nothing.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from toolkeep.approval.approval_store import Approvals
@@ -147,7 +147,7 @@ class Prompter:
             raise ApproverFailed from error
 
 
-def _started(work: Any) -> "asyncio.Future[None]":
+def _started(work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
     task = asyncio.ensure_future(work)
     # Read here, too: a call that gave up does not read it, and asyncio would complain.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -48,7 +48,7 @@ from toolkeep.text.display import counted
 from toolkeep.validation.refusal_history import RefusalHistory
 
 if TYPE_CHECKING:
-    from toolkeep.approval.approve import Approver
+    from toolkeep.approval.approver import Approver
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.execution.persistent.pool import PersistentProgram

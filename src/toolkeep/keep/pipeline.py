@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from toolkeep.approval.approve import ApprovalGate, Approver, Asked
+from toolkeep.approval.approve import ApprovalGate, Asked
+from toolkeep.approval.approver import Approver
 from toolkeep.audit.record import Recorder
 from toolkeep.audit.record_kinds import ServerAsked
 from toolkeep.calls import (
@@ -441,7 +442,9 @@ class Pipeline:
         tool = found if found is not None and self._visible(request) is found else None
         if tool is None or tool.definition.kind != request.kind:
             return Foreseen(request.id, response)
-        prepared = await self._prepared(request, tool, NO_SLOT, foreseen and foreseen.prepared)
+        prepared = await self._prepared(
+            request, tool, NO_SLOT, None if foreseen is None else foreseen.prepared
+        )
         if isinstance(prepared, Refusal):
             return Foreseen(request.id, response, prepared)
         checked = validate(tool, prepared.arguments, RefusalHistory(), request.agent)

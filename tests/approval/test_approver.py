@@ -24,10 +24,10 @@ def read_mail() -> str:
 
 
 @tool(effects="writes", danger="medium")
-def send(to: Annotated[str, Destination()], body: Annotated[str, Content()] = "") -> str:
+def send(to: Annotated[str, Destination()], body: Annotated[str, Content()] = "") -> bool:
     """Send a mail."""
     sent.append(to)
-    return "sent"
+    return True
 
 
 @tool(effects="reads", flow={"": {"system": "text", "readers": ["user"]}})
@@ -129,7 +129,7 @@ def test_what_is_asked_when(calls: list[Any], said: str, asked: Any) -> None:
 
 def test_a_no_stays_one_whatever_the_calls_before_it_change() -> None:
     person = Person(lambda questions: [True] + [False] * (len(questions) - 1))
-    # The yes to the first endorses the address; the third asks for one more reason.
+    # The yes to the first endorses the address, so the second asks no more; the third asks for one more reason.
     results = made(opened(person), to("a@x"), to("a@x"), READ, to("b@x"))
     assert ([one.status for one in results], sent) == (["ok", "error", "ok", "error"], ["a@x"])
     assert person.asked == [["a@x", "a@x", "b@x"]]
@@ -139,10 +139,17 @@ def test_a_critical_call_of_a_response_still_needs_its_name_typed() -> None:
     person = Person()
     results = made(opened(person, flow=False), to("a@x", "burn"), to("b@x"), said="")
     assert ([one.status for one in results], person.asked) == (["ok", "ok"], [["a@x", "b@x"], ["a@x"]])
-    bad = Person(lambda questions: [True, Answer(verdict="approve", approver="assistant", way="desk")])
-    sent.clear()
-    results = made(opened(bad, flow=False), to("a@x"), to("b@x"))
-    assert [one.status for one in results] == ["ok", "error"]  # an agent does not approve its own call
+
+
+def test_an_answer_that_does_not_count_ends_its_own_call_alone() -> None:
+    async def act() -> None:
+        own = Answer(verdict="approve", approver="assistant", way="desk")  # no agent approves its own calls
+        desk = Waiting(Person(lambda questions: [True, own]))
+        calls = [to(f"{at}@x", agent="assistant") for at in "ab"]
+        results = await asyncio.wait_for(desk.keep.call_all(calls), 20)
+        assert ([one.status for one in results], sent) == (["ok", "error"], ["a@x"])
+
+    asyncio.run(act())
 
 
 @pytest.mark.parametrize("answer", [lambda _: [True], lambda _: True, lambda _: [1, 1], lambda _: 1 / 0])
@@ -268,3 +275,18 @@ def test_calls_at_once_with_the_same_response_are_asked_about_at_once() -> None:
 
     asyncio.run(act())
     assert sorted(person.asked) == [["a@x", "b@x"], ["c@x"], ["d@x"], ["e@x"]]
+
+
+def test_a_yes_is_for_the_arguments_that_were_shown() -> None:
+    calls = [to("a@x"), to("b@x")]
+
+    def change(questions: Sequence[Question]) -> list[bool]:
+        calls[1]["arguments"]["to"] = "mallory@evil.test"
+        return [True, True]
+
+    person = Person(change)
+    results = made(opened(person), *calls)
+    assert ([one.status for one in results], person.asked) == (
+        ["ok", "ok"],
+        [["a@x", "b@x"], ["mallory@evil.test"]],
+    )
