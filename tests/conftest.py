@@ -14,7 +14,7 @@ from hypothesis import settings
 from toolkeep import Keep, open_keep, tool
 
 if TYPE_CHECKING:
-    from tests.storage.postgres import Cluster
+    from tests.storage.cluster import Cluster
     from toolkeep.storage.sql.database_location import DatabaseLocation
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +72,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="module")  # no longer: other tests count the processes that they started
 def postgres() -> "Iterator[Cluster]":
     """A PostgreSQL that runs for all tests of a file."""
-    from tests.storage.postgres import cluster
+    from tests.storage.cluster import cluster
 
     with cluster() as running:
         yield running
@@ -81,7 +81,7 @@ def postgres() -> "Iterator[Cluster]":
 @pytest.fixture(scope="session")
 def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SQLite store in which all tables are made: making them takes longer than most tests."""
-    from tests.storage.postgres import make_tables
+    from tests.storage.cluster import make_tables
     from toolkeep.storage.sql.database_location import SqliteLocation
 
     folder = tmp_path_factory.mktemp("made")

@@ -191,6 +191,9 @@ FAILURES: Final = frozenset(
 )
 """The tool was run, but there is no result."""
 
+NOT_BEGUN: Final = frozenset({Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTINED})
+"""The call was recorded, and its tool was not run."""
+
 TITLES: Final[dict[Code, str]] = {
     Code.UNKNOWN_TOOL: "unknown tool",
     Code.NOT_JSON: "arguments are not JSON",

@@ -20,6 +20,7 @@ __all__ = [
     "ApprovalRequested",
     "CallEnded",
     "CompilationSlow",
+    "CompiledPolicyDisputed",
     "ConstraintViolated",
     "ContactRefused",
     "DefinitionWarned",
@@ -148,6 +149,19 @@ class PoliciesChanged(Event, frozen=True, kw_only=True):
     """Another policy set became active."""
 
     policy_set_hash: str
+
+
+class CompiledPolicyDisputed(Event, frozen=True, kw_only=True):
+    """A policy that was compiled for speed contradicts Cedar: a defect of toolkeep.
+
+    Found when it is compiled, Cedar decides instead. Found by a call, the call is denied, and Cedar makes
+    every decision from then on.
+    """
+
+    tool_name: str
+    agent: str
+    policies: tuple[str, ...]
+    """The ids of the policies on which they differ."""
 
 
 class AgentDeclared(Event, frozen=True, kw_only=True):

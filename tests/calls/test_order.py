@@ -168,7 +168,7 @@ def claimed_before(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep._pipeline.record.ledger, "claim", _conflicting)
 
 
-def _conflicting(key: str, call_id: str, argument_hash: str) -> Any:
+async def _conflicting(key: str, call_id: str, argument_hash: str) -> Any:
     from toolkeep.execution.idempotency import IdempotentResult
 
     return IdempotentResult(state="running", argument_hash="another")

@@ -247,6 +247,7 @@ CASES = [
     Case("lint_everything", ("lint",)),
     Case("lint_tool", ("lint", "read_note", *T)),
     Case("lint_for_a_provider", ("lint", "read_note", "--provider", "gemini", "--provider", "openai", *T)),
+    Case("lint_flow", ("lint", "read_note", "--flow", *T)),
     Case("lint_file", ("lint", "some_broken.yml")),
     Case("lint_file_json", ("lint", "some_broken.yml", "--json")),
     Case("lint_missing_file", ("lint", "missing.yml")),

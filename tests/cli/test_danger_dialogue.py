@@ -42,7 +42,7 @@ def test_a_person_lowers_reading_tools_at_once_and_others_by_name(tmp_path: Path
     write_server(tmp_path, tools=TOOLS)
     with Dialogue([*ADD, *SERVER], cwd=tmp_path) as person:
         assert "  + list_notes (reads, it says)\n  + getNote (reads, it says)\n  + delete_note\n" in (
-            person.until("Set 2 reading tools to low, so that calls do not ask? [y/N]: ")
+            person.until("Set 2 tools to low as they only read, so that calls do not ask? [y/N]: ")
         )
         person.enter("y\n")
         for answer in ("other=low", "write_note=lower", "delete_note=high"):
@@ -56,7 +56,7 @@ def test_a_person_lowers_reading_tools_at_once_and_others_by_name(tmp_path: Path
     text = (tmp_path / ".agent" / "config.yml").read_text()
     assert (
         '    danger:\n      "getNote": "low"\n      "list_notes": "low"\n      "delete_note": "high"\n'
-        in text
+        '    effects:\n      "getNote": "reads"\n      "list_notes": "reads"\n' in text
     )
     assert "write_note" not in text
 
@@ -73,7 +73,8 @@ def test_without_an_answer_danger_stays(tmp_path: Path) -> None:
         person.until("Write this? [y/N]: ")
         person.enter("y\n")
         assert person.end()[0] == 0
-    assert "danger" not in (tmp_path / ".agent" / "config.yml").read_text()
+    text = (tmp_path / ".agent" / "config.yml").read_text()
+    assert ("danger" in text, "effects" in text) == (False, False)
 
 
 def test_danger_can_be_given_without_a_terminal_and_a_renamed_tool_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`toolkeep policy`: policies are checked before they are used, and every decision can be explained."""
 
+import asyncio
 import json
 import os
 import re
@@ -119,7 +120,7 @@ def test_every_file_that_cannot_be_read_is_named_with_every_place() -> None:
         "✗ <home>/.agent/a.cedar:3:3: is not Cedar: this policy is missing the `resource` variable in the scope;"
         " fix the text; each policy ends with a semicolon\n"
         "✗ <home>/.agent/b.cedar: does not exist; write it, or name another\n"
-        "✗ <home>/.agent/c.examples.yml:1:3: an example has agent, tool, arguments, and allow or deny; fix the file\n"
+        "✗ <home>/.agent/c.examples.yml:1:3: an example has agent, and session or tool, arguments, said, result, and allow, ask or deny; fix the file\n"
         "✗ <home>/.agent/d.examples.yml:2:1: did not find expected node content; write a value here, or put text"
         " that starts with a bracket or comma in quotes; fix the file\n"
         "\n5 problems\n"
@@ -674,8 +675,61 @@ def test_an_explanation_as_json() -> None:
             "asks": {"why": [], "acts": 0, "earlier": "", "spared_by": []},
             "changes": [],
             "line": "",
+            "flow": None,
         },
     )
+
+
+WATCHED = """\
+flow: {policy: standard}
+agents: {clerk: {}}
+tool_registry:
+  custom_tools:
+    - name: team
+      version: '1.0.0'
+      description: Lists the team
+      category: communication
+      side_effects: []
+      client_executed: true
+      flow: {'/*': {system: email}}
+      parameters: {type: object, properties: {}}
+    - name: send
+      version: '1.0.0'
+      description: Sends a mail
+      category: communication
+      danger: medium
+      side_effects: [Writes]
+      client_executed: true
+      parameters:
+        type: object
+        properties: {to: {type: string, description: Whom, maxLength: 200, x-flow: destination}}
+        required: [to]
+"""
+
+
+@pytest.mark.spec("FLO-7")
+def test_a_call_is_explained_in_a_recorded_session() -> None:
+    explain = ["policy", "explain", "send", '{"to": "kim@corp.example"}', "--agent", "clerk", "--json"]
+
+    def explained(*more: str) -> tuple[list[str], Any, str]:
+        result = CliRunner().invoke(cli, [*explain, *more])
+        told = json.loads(result.stdout)
+        return told["asks"]["why"], told["flow"]["origins"], result.stderr
+
+    with folder_with_files({"~/.agent/config.yml": WATCHED}):
+        with open_keep() as keep:
+            session = keep.session("chat-1", agent="clerk")
+            listed = keep.call_sync("team", {}, agent="clerk", session=session)
+            asyncio.run(keep.submit(listed.call_id, ["kim@corp.example"], agent="clerk"))
+            session.pasted("a mail")
+        unnamed = "neither the user nor a service named everything that the call acts on"
+        outside = "the session has read text from outside, which may have chosen this call"
+        assert explained("--session", "chat-1") == ([outside, "its danger is medium"], {"to": ["system"]}, "")
+        assert explained() == ([unnamed, "its danger is medium"], {"to": ["unknown"]}, "")
+        why, _, told = explained("--session", "chat-2")
+        assert (why[0], told) == (unnamed, "! no call of clerk in session chat-2 is recorded\n")
+        plain = CliRunner().invoke(cli, [*explain[:-1], "--session", "chat-1"]).stdout
+        assert "\nFlow: session opened; to from system\n" in plain
 
 
 SILENT = """\
@@ -814,6 +868,32 @@ def test_without_a_log_there_is_nothing_to_replay() -> None:
     )
 
 
+AFTER = {
+    "after.cedar": ALL
+    + """\
+@id("once")
+forbid (principal, action == Action::"call", resource == Tool::"agent_hello_world")
+when { context.state.after.contains("agent_hello_world") };
+"""
+}
+
+
+@pytest.mark.spec("FLO-7")
+def test_a_replay_folds_the_sessions_of_the_log() -> None:
+    assert shown("policy", "replay", "after.cedar", "--limit", "1", has=AFTER, before=CALLS) == (
+        "exit 1\n"
+        "allow → deny  <time>  <call>  operator  agent_hello_world\n"
+        "    decided by toolkeep.call, now by once; Policy 'once' forbids it\n"
+        "    session clean\n"
+        "\n1 of 1 calls would be decided differently\n"
+        "  2 older calls not evaluated; raise --limit\n"
+        "  1 session was recorded without flow: nothing there counts as named by the user\n"
+    )
+    status, told = data("policy", "replay", "after.cedar", has=AFTER, before=CALLS)
+    assert (status, told["same"], len(told["differences"]), told["unwatched_sessions"]) == (1, 1, 2, 1)
+    assert told["differences"][0]["flow"]["opened"] is False
+
+
 def test_a_replay_as_json() -> None:
     assert data("policy", "replay", "new.cedar", has=NEW, before=CALLS) == (
         1,
@@ -837,6 +917,7 @@ def test_a_replay_as_json() -> None:
                 }
             ],
             "unjudged": {},
+            "unwatched_sessions": 0,
         },
     )
 

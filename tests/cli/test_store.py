@@ -23,12 +23,12 @@ def test_the_store_says_what_it_holds_and_moves() -> None:
         keep.update_definition("weather", {"version": "2.0.0"})
     assert data("store", "status") == {
         **data("store", "status"),
-        "layout": "0002",
+        "layout": "0003",
         "tools": ["weather"],
         "broken": [],
         "versions": 2,
     }
-    assert data("store", "migrate")["layout"] == "0002"
+    assert data("store", "migrate")["layout"] == "0003"
     assert data("store", "status")["versions"] == 2
     run("store", "migrate", "--to", "base", status=2)
     run("store", "migrate", "--to", "base", "--yes")

@@ -146,6 +146,10 @@ def test_the_examples_beside_a_file_are_read(tmp_path: Path) -> None:
     text = """\
 - {tool: agent_hello_world, arguments: {name: Ada}, allow: true}
 - {tool: agent_hello_world, agent: planner, deny: nobody}
+- agent: planner
+  session:
+    - {tool: a, said: Do b, allow: true, ask: false, result: [1]}
+    - {tool: b, ask: outside}
 """
     place = Path.home() / ".agent" / "main.examples.yml"
     assert examples(tmp_path, text) == (
@@ -162,6 +166,24 @@ def test_the_examples_beside_a_file_are_read(tmp_path: Path) -> None:
             tool="agent_hello_world",
             is_allowed=False,
             policy="nobody",
+        ),
+        Example(
+            place=f"{place}:5:7",
+            agent="planner",
+            tool="a",
+            is_allowed=True,
+            asks=False,
+            said="Do b",
+            result=[1],
+            then=(
+                Example(
+                    place=f"{place}:6:7",
+                    agent="planner",
+                    tool="b",
+                    is_allowed=True,
+                    asks="outside",
+                ),
+            ),
         ),
     )
 
@@ -191,6 +213,14 @@ BAD_EXAMPLES: dict[str, Any] = {
     "a verdict that is no": "- {tool: a, allow: false}\n",
     "a number as tool": "- {tool: 1, allow: true}\n",
     "a list of arguments": "- {tool: a, arguments: [1], allow: true}\n",
+    "a question of a denied call": "- {tool: a, ask: true, deny: true}\n",
+    "no question without a verdict": "- {tool: a, ask: false}\n",
+    "a number that asks": "- {tool: a, allow: true, ask: 0}\n",
+    "words that are no text": "- {tool: a, allow: true, said: [a]}\n",
+    "a call beside a session": "- {tool: a, session: [{tool: a, allow: true}]}\n",
+    "an empty session": "- session: []\n",
+    "an agent for each call": "- session: [{tool: a, agent: b, allow: true}]\n",
+    "text in a session": "- session: [a]\n",
 }
 
 

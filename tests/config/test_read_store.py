@@ -6,11 +6,11 @@ import pytest
 
 from tests.config.projects import accept, changes, configure, project_file, settings_of
 from toolkeep import open_keep
-from toolkeep.config.settings import EventWebhook
+from toolkeep.config.settings import DatabaseSettings, EventWebhook
 from toolkeep.errors import ConfigurationInvalid, StoreUnavailable
 from toolkeep.keep.open import open_tokens
 
-STORE = "store: {url: 'postgresql://keep:hunter2@127.0.0.1:1/keep?sslmode=disable'}\n"
+STORE = "database: {url: 'postgresql://keep:hunter2@127.0.0.1:1/keep?sslmode=disable', single: true}\n"
 WEBHOOK = """\
 events:
   webhook: {url: 'https://hooks.example.org/in', secret: '${HOOK_SECRET:-a secret of enough letters}'}
@@ -23,7 +23,7 @@ def test_neither_counts_before_a_person_accepted_it(tmp_path: Path) -> None:
     what = [effect.what for effect in project_file(tmp_path).effects]
     assert what == [
         "events are posted to https://hooks.example.org/in",
-        "custom tools and tokens are those of postgresql://…@127.0.0.1:1/keep?sslmode=disable",
+        "custom tools, tokens and idempotency keys are those of postgresql://…@127.0.0.1:1/keep?sslmode=disable",
         "the file reads the environment variable HOOK_SECRET",
     ]
 
@@ -33,7 +33,9 @@ def test_both_count_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     accept(tmp_path)
     monkeypatch.setenv("HOOK_SECRET", "quite another secret it is")
     assert changes(settings_of(tmp_path)) == {
-        "store_url": "postgresql://keep:hunter2@127.0.0.1:1/keep?sslmode=disable",
+        "database": DatabaseSettings(
+            url="postgresql://keep:hunter2@127.0.0.1:1/keep?sslmode=disable", is_single=True
+        ),
         "event_webhook": EventWebhook(
             url="https://hooks.example.org/in", secret="quite another secret it is"
         ),
@@ -57,9 +59,10 @@ def test_a_store_that_nobody_answers_for_is_named_without_its_password(tmp_path:
 @pytest.mark.parametrize(
     "text",
     [
-        "store: {url: 'mysql://keep@127.0.0.1/keep'}",
-        "store: {url: 'sqlite:////etc/passwd'}",
-        "store: {file: 'x'}",
+        "database: {url: 'mysql://keep@127.0.0.1/keep'}",
+        "database: {url: 'sqlite:////etc/passwd'}",
+        "database: {file: 'x'}",
+        "database: {url: 'postgresql://keep@127.0.0.1/keep', key: 'hunter2'}",
         "events: {webhook: {url: 'http://hooks.example.org/', secret: 'a secret of enough letters'}}",
         "events: {webhook: {url: 'https://u:p@hooks.example.org/', secret: 'a secret of enough letters'}}",
         "events: {webhook: {url: 'https://hooks.example.org/', secret: 'hunter2'}}",

@@ -21,6 +21,7 @@ SHOP = "upstreams:\n  shop:\n    openapi: shop.json\n    url: https://shop.examp
         "upstreams: {Shop: {openapi: a, url: 'https://a.example'}}", "upstreams: {shop: {openapi: a}}", "upstreams: {shop: {url: 'https://a.example'}}",
         "upstreams: {shop: {openapi: a, url: 'ftp://a.example'}}", "upstreams: {shop: {openapi: a, url: 'https://u:p@a.example'}}",
         "upstreams: {shop: {openapi: a, url: 'https://a.example/?b'}}", "upstreams: {shop: {openapi: a, url: 'https://a.example', other: 1}}",
+        "upstreams: {shop: {openapi: a, url: 'https://a.example', effects: {x: none}}}",
         "upstreams: {shop: {openapi: a, url: 'https://a.example', danger: {x: none}}}", "upstreams: {shop: {openapi: a, url: 'https://a.example', secrets: {k: plain}}}",
         "upstreams: {shop: {openapi: a, url: 'https://a.example', secrets: {k: {env: A, file: /b}}}}",
         "upstreams: {shop: {openapi: a, url: 'https://a.example', secrets: {k: {file: relative}}}}",
@@ -102,6 +103,38 @@ def test_a_role_that_a_file_gives_to_an_argument_counts_once_it_is_accepted(tmp_
         accept(tmp_path)
         assert open_keep(project=tmp_path).get("getBook").definition.roles == roles
         (tmp_path / ".agent" / "config.yml").unlink()
+
+
+def test_flow_and_effects_of_both_kinds_of_upstream_count_once_they_are_accepted(tmp_path: Path) -> None:
+    answer = {"type": "object", "properties": {"id": {"type": "string"}, "text": {"type": "string"}}}
+    wanted = {"type": "object", "properties": {"to": {"type": "string"}, "note": {"type": "string"}}}
+    body = {"required": True, "content": {"application/json": {"schema": wanted}}}
+    response = {"200": {"description": "-", "content": {"application/json": {"schema": answer}}}}
+    place = {"name": "to", "in": "query", "schema": {"type": "string"}}
+    send = {"operationId": "send", "parameters": [place], "requestBody": body, "responses": response}
+    listed = {"name": "tell", "description": "-", "inputSchema": wanted, "outputSchema": answer}
+    configure(tmp_path, json.dumps({**DOCUMENT, "paths": {"/mail": {"post": send}}}), name=".agent/shop.json")
+    configure(tmp_path, json.dumps({"server": {}, "tools": [listed]}), name=".agent/up.json")
+    said = "flow: {%s: {/to: destination, %s: content, result: {/id: system}}}, effects: {%s: reads}"
+    shop, server = said % ("send", "/body", "send"), said % ("tell", "/note", "tell")
+    configure(
+        tmp_path,
+        f"upstreams:\n  shop: {{openapi: shop.json, url: 'https://a.example', {shop}}}\n"
+        f"  up: {{mcp: up.json, url: 'https://b.example', {server}}}\n",
+    )
+    effects = [effect.what for effect in project_file(tmp_path).effects]
+    for tool, upstream in (("send", "shop"), ("tell", "up")):
+        of = f"{tool} of upstream '{upstream}'"
+        assert {f"/to of {of} is called destination", f"/id in results of {of} is labelled system",
+                f"{of} only reads"} <= set(effects)  # fmt: skip
+    keep = open_keep(project=tmp_path)
+    assert ("send" in keep, "tell" in keep) == (False, False)
+    accept(tmp_path)
+    keep = open_keep(project=tmp_path)
+    for name, content in (("send", "body"), ("tell", "note")):
+        found = keep.get(name)
+        assert found.definition.roles == {"to": Role.DESTINATION, content: Role.CONTENT}
+        assert (dict(found.definition.flow), found.may_write) == ({"/id": "system"}, False)
 
 
 SERVER = "mcp: a.json, url: 'https://a.example/mcp'"

@@ -10,7 +10,6 @@ from toolkeep import Content, DefinitionError, Option, ToolDefinition, tool
 from toolkeep.definitions.argument_roles import ArgumentMarks, ToolFlow
 from toolkeep.definitions.vocabulary import Role
 from toolkeep.registry.admit import admit
-from toolkeep.tools.catalog import BUILT_IN_TOOLS, web_search
 
 pytestmark = pytest.mark.spec("DEF-1")
 
@@ -141,19 +140,3 @@ def test_what_a_person_declares_of_an_import_is_checked_like_any_role() -> None:
     assert made_elsewhere(parameters=SEND).roles == {
         "body": Role.CONTENT
     }  # as a pin or a store gives it back
-
-
-@pytest.mark.spec("TLS-1")
-def test_built_in_tools_declare_what_has_no_authority() -> None:
-    declared = {d.name: sorted(d.roles) for d in (*(d for d, _ in BUILT_IN_TOOLS), web_search("")[0])}
-    assert {name: roles for name, roles in declared.items() if roles} == {
-        "read_file": ["encoding", "end_line", "max_lines", "start_line"],
-        "write_file": ["content", "create_directories", "encoding"],
-        "list_directory": ["max_depth"],
-        "grep_search": ["case_insensitive"],
-        "edit_code": ["new_content", "old_content"],
-        "run_command": ["capture_stderr", "timeout_seconds"],
-        "git_log": ["max_count"],
-        "git_commit": ["message"],
-        "web_search": ["max_results"],
-    }

@@ -1,11 +1,14 @@
 """Claims: made once whoever tries, finished, released, and unknown after a crash. In memory and in a file."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
+from asyncio import run
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,9 +19,13 @@ import pytest
 from toolkeep.calls import Advice, Approval, Decision, Refusal, ToolResult, Truncation, Violation
 from toolkeep.errors import Code, StateUnusable
 from toolkeep.execution.idempotency import Claim, IdempotentResult, Ledger, MemoryLedger, decode, encode
+from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.server_presence import ServerPresence
+from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 
-BOTH = pytest.mark.parametrize("kind", ["memory", "file"])
+EACH = pytest.mark.parametrize("kind", ["memory", "file", "postgres"])
 
 
 @pytest.fixture
@@ -27,13 +34,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ledger(kind: str, folder: Path) -> Iterator[Ledger]:
+def ledger(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Ledger]:
     if kind == "memory":
         yield MemoryLedger()
-        return
-    ledger = SqliteLedger(folder)
-    yield ledger
-    ledger.close()
+    elif kind == "file":
+        with contextlib.closing(SqliteLedger(folder)) as ledger:
+            yield ledger
+    else:
+        place = PostgresLocation(request.getfixturevalue("postgres").clean())
+        with contextlib.closing(SharedDatabase(place, b"key", is_single=True)) as database:
+            presence = ServerPresence(database, "server")
+            presence.start()
+            seen(database)
+            yield PostgresLedger(database)
+            presence.close()
+
+
+def seen(database: SharedDatabase) -> None:
+    """Wait until the presence of a server is in the database."""
+    query = f"SELECT 1 FROM {SCHEMA}.shared_servers WHERE id = %s"  # noqa: S608 -- our own words
+    while not database.change(lambda connection: connection.execute(query, (database.server,)).fetchone()):
+        time.sleep(0.01)
 
 
 RUNNING = IdempotentResult(state="running", argument_hash="arguments-1")
@@ -43,46 +64,49 @@ STEPS: dict[str, tuple[list[tuple[str, ...]], IdempotentResult | None]] = {
     "nothing before": ([], None),
     "another key": ([("claim", "key-2", "call-1", "arguments-1")], None),
     "claimed": ([("claim", "key-1", "call-1", "arguments-1")], RUNNING),
-    "claimed by the same call": ([("claim", "key-1", "call-2", "arguments-1")], RUNNING),
     "claimed twice": ([("claim", "key-1", "call-1", "arguments-1"), ("claim", "key-1", "call-0", "other")], RUNNING),
-    "finished": ([("claim", "key-1", "call-1", "arguments-1"), ("finish", "key-1", "result-1")], DONE),
-    "released": ([("claim", "key-1", "call-1", "arguments-1"), ("release", "key-1")], None),
-    "released twice": ([("claim", "key-1", "call-1", "a"), ("release", "key-1"), ("release", "key-1")], None),
-    "released and never claimed": ([("release", "key-1")], None),
+    "finished": ([("claim", "key-1", "call-1", "arguments-1"), ("finish", "key-1", "call-1", "result-1")], DONE),
+    "finished by another call": (
+        [("claim", "key-1", "call-1", "arguments-1"), ("finish", "key-1", "call-2", "result-1")], RUNNING,
+    ),
+    "released": ([("claim", "key-1", "call-1", "arguments-1"), ("release", "key-1", "call-1")], None),
+    "released twice": ([("claim", "key-1", "call-1", "a"), ("release", "key-1", "call-1"), ("release", "key-1", "call-1")], None),
+    "released by another call": ([("claim", "key-1", "call-1", "arguments-1"), ("release", "key-1", "call-2")], RUNNING),
+    "released and never claimed": ([("release", "key-1", "call-1")], None),
     "released and claimed": (
-        [("claim", "key-1", "call-1", "a"), ("release", "key-1"), ("claim", "key-1", "call-3", "arguments-1")],
+        [("claim", "key-1", "call-1", "a"), ("release", "key-1", "call-1"), ("claim", "key-1", "call-3", "arguments-1")],
         RUNNING,
     ),
 }  # fmt: skip
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("case", STEPS)
 def test_what_a_claim_finds(ledger: Ledger, case: str) -> None:
     steps, expected = STEPS[case]
     for action, *values in steps:
         if action == "finish":
-            ledger.finish(values[0], values[1].encode())
+            run(ledger.finish(values[0], values[1], values[2].encode()))
         else:
-            getattr(ledger, action)(*values)
-    assert ledger.claim("key-1", "call-2", "arguments-1") == expected
+            run(getattr(ledger, action)(*values))
+    assert run(ledger.claim("key-1", "call-2", "arguments-1")) == expected
 
 
-@BOTH
+@EACH
 def test_a_result_stays_when_its_claim_is_released(ledger: Ledger) -> None:
-    ledger.claim("key-1", "call-1", "arguments-1")
-    ledger.finish("key-1", b"result-1")
-    ledger.release("key-1")
-    assert ledger.claim("key-1", "call-2", "arguments-1") == DONE
+    run(ledger.claim("key-1", "call-1", "arguments-1"))
+    run(ledger.finish("key-1", "call-1", b"result-1"))
+    run(ledger.release("key-1", "call-1"))
+    assert run(ledger.claim("key-1", "call-2", "arguments-1")) == DONE
 
 
-@BOTH
+@EACH
 def test_of_eight_threads_exactly_one_claims_a_key(ledger: Ledger) -> None:
     barrier = threading.Barrier(8)
 
     def claim_all(thread: int) -> list[bool]:
         barrier.wait()
-        return [ledger.claim(f"key-{key}", f"call-{thread}", "arguments") is None for key in range(20)]
+        return [run(ledger.claim(f"key-{key}", f"call-{thread}", "arguments")) is None for key in range(20)]
 
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(claim_all, range(8)))
@@ -95,14 +119,17 @@ def test_of_eight_threads_exactly_one_claims_a_key(ledger: Ledger) -> None:
 class Broken:
     """A ledger on a full disk."""
 
-    def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
+    async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         raise StateUnusable("ledger.db", "disk full", hint="")
 
-    def finish(self, key: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, result: bytes) -> None:
         raise StateUnusable("ledger.db", "disk full", hint="")
 
-    def release(self, key: str) -> None:
+    async def release(self, key: str, call_id: str) -> None:
         raise StateUnusable("ledger.db", "disk full", hint="")
+
+    def close(self) -> None:
+        pass
 
 
 RESULT = ToolResult(status="ok", tool="t", call_id="1", agent="local")
@@ -112,8 +139,8 @@ def test_a_claim_that_cannot_be_settled_is_logged_and_does_not_raise(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     claim = Claim(Broken(), "key-1")
-    claim.finish(RESULT)
-    claim.release()
+    run(claim.finish(RESULT))
+    run(claim.release())
     assert [record.getMessage() for record in caplog.records] == ["a claim could not be settled"] * 2
 
 
@@ -121,8 +148,8 @@ def test_a_claim_that_cannot_be_settled_is_logged_and_does_not_raise(
 def test_the_claim_of_a_call_without_a_key_does_nothing(
     claim: Claim, caplog: pytest.LogCaptureFixture
 ) -> None:
-    claim.finish(RESULT)
-    claim.release()
+    run(claim.finish(RESULT))
+    run(claim.release())
     assert caplog.records == []  # a ledger that was asked would have failed, and said so
 
 
@@ -193,22 +220,22 @@ def test_nothing_is_made_before_the_first_claim(folder: Path) -> None:
 
 def test_results_outlast_the_ledger_and_closing_leaves_no_file_open(folder: Path) -> None:
     first = SqliteLedger(folder)
-    assert first.claim("key-1", "call-1", "arguments-1") is None
-    first.finish("key-1", b"result-1")
+    assert run(first.claim("key-1", "call-1", "arguments-1")) is None
+    run(first.finish("key-1", "call-1", b"result-1"))
     assert open_files(folder) != []
     first.close()
     assert open_files(folder) == []
     second = SqliteLedger(folder)
-    assert second.claim("key-1", "call-2", "arguments-1") == DONE
+    assert run(second.claim("key-1", "call-2", "arguments-1")) == DONE
     second.close()
 
 
 def test_two_ledgers_of_one_folder_see_the_same_claims(folder: Path) -> None:
     first, second = SqliteLedger(folder), SqliteLedger(folder)
-    first.claim("key-1", "call-1", "arguments-1")
-    assert second.claim("key-1", "call-2", "arguments-1") == RUNNING
-    second.finish("key-1", b"result-1")
-    assert first.claim("key-1", "call-3", "arguments-1") == DONE
+    run(first.claim("key-1", "call-1", "arguments-1"))
+    assert run(second.claim("key-1", "call-2", "arguments-1")) == RUNNING
+    run(second.finish("key-1", "call-1", b"result-1"))
+    assert run(first.claim("key-1", "call-3", "arguments-1")) == DONE
     first.close()
     second.close()
 
@@ -216,7 +243,7 @@ def test_two_ledgers_of_one_folder_see_the_same_claims(folder: Path) -> None:
 def test_a_folder_that_cannot_be_used_is_named(folder: Path) -> None:
     folder.mkdir(mode=0o755)
     with pytest.raises(StateUnusable):
-        SqliteLedger(folder).claim("key-1", "call-1", "arguments-1")
+        run(SqliteLedger(folder).claim("key-1", "call-1", "arguments-1"))
 
 
 def test_a_file_that_cannot_be_used_is_named_and_nothing_stays_open(folder: Path) -> None:
@@ -225,12 +252,13 @@ def test_a_file_that_cannot_be_used_is_named_and_nothing_stays_open(folder: Path
     ledger = SqliteLedger(folder)
     for _ in range(3):
         with pytest.raises(StateUnusable):
-            ledger.claim("key-1", "call-1", "arguments-1")
+            run(ledger.claim("key-1", "call-1", "arguments-1"))
     assert open_files(folder) == []
 
 
 PROCESS = """
 import sys
+from asyncio import run
 from pathlib import Path
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 
@@ -269,7 +297,7 @@ def tell(process: "subprocess.Popen[str]", line: str) -> None:
 
 
 HOLD = """
-print(ledger.claim("key-1", "call-1", "arguments-1"), flush=True)
+print(run(ledger.claim("key-1", "call-1", "arguments-1")), flush=True)
 input()
 """
 
@@ -280,11 +308,11 @@ def test_a_claim_of_a_living_process_is_running_and_of_a_killed_one_unknown(
     process = start(HOLD)
     assert said(process) == "None"
     ledger = SqliteLedger(folder)
-    assert ledger.claim("key-1", "call-2", "arguments-1") == RUNNING
+    assert run(ledger.claim("key-1", "call-2", "arguments-1")) == RUNNING
     process.send_signal(signal.SIGKILL)
     process.wait()
     for _ in range(2):
-        found = ledger.claim("key-1", "call-2", "arguments-1")
+        found = run(ledger.claim("key-1", "call-2", "arguments-1"))
         assert found == IdempotentResult(state="unknown", argument_hash="arguments-1")
     ledger.close()
 
@@ -298,7 +326,7 @@ def test_a_claim_of_a_killed_process_is_unknown_before_anybody_asks_how_it_ended
     process.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     ledger = SqliteLedger(folder)
-    found = ledger.claim("key-1", "call-2", "arguments-1")
+    found = run(ledger.claim("key-1", "call-2", "arguments-1"))
     ledger.close()
     assert found == IdempotentResult(state="unknown", argument_hash="arguments-1")
 
@@ -309,7 +337,7 @@ def test_a_child_that_outlives_a_killed_process_does_not_keep_its_claims_alive(
     process = start(
         """
         import os
-        ledger.claim("key-1", "call-1", "arguments-1")
+        run(ledger.claim("key-1", "call-1", "arguments-1"))
         child = os.fork()
         if child == 0:
             print(os.getpid(), flush=True)
@@ -320,11 +348,11 @@ def test_a_child_that_outlives_a_killed_process_does_not_keep_its_claims_alive(
     )
     child = int(said(process))
     ledger = SqliteLedger(folder)
-    assert ledger.claim("key-1", "call-2", "arguments-1") == RUNNING
+    assert run(ledger.claim("key-1", "call-2", "arguments-1")) == RUNNING
     process.send_signal(signal.SIGKILL)
     process.wait()
     try:
-        found = ledger.claim("key-1", "call-2", "arguments-1")
+        found = run(ledger.claim("key-1", "call-2", "arguments-1"))
     finally:
         os.kill(child, signal.SIGKILL)
     assert found == IdempotentResult(state="unknown", argument_hash="arguments-1")
@@ -335,7 +363,7 @@ def test_of_two_processes_exactly_one_claims_a_key(start: Starts) -> None:
     code = """
     print("ready", flush=True)
     input()
-    won = [ledger.claim(f"key-{key}", "call", "arguments") is None for key in range(40)]
+    won = [run(ledger.claim(f"key-{key}", "call", "arguments")) is None for key in range(40)]
     print("".join(map(str, map(int, won))), flush=True)
     input()
     """

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spec("SBX-6")
 
 CONFIGURATION = """
 audit: {{checkpoint_file: {work}/out/checkpoint}}
-store: {{url: "postgresql://%2Frun%2Fpg:5433/books?sslrootcert={work}/ca.pem&sslmode=verify-full"}}
+database: {{url: "postgresql://%2Frun%2Fpg:5433/books?sslrootcert={work}/ca.pem&sslmode=verify-full"}}
 policies: [main.cedar]
 upstreams:
   shop:
@@ -49,8 +49,8 @@ def test_every_file_that_the_configuration_names_is_trusted(work: Path) -> None:
         str(work / "shop.json"): "the document of upstream 'shop'",
         str(Path.home() / "token"): "the file of secret 'key' of upstream 'shop'",
         str(work / "out" / "checkpoint"): "the file of checkpoints",
-        str(work / "ca.pem"): "named by the URL of the store",
-        "/run/pg/.s.PGSQL.5433": "named by the URL of the store",
+        str(work / "ca.pem"): "named by the URL of the database",
+        "/run/pg/.s.PGSQL.5433": "named by the URL of the database",
     }
 
 

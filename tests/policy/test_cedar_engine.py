@@ -541,7 +541,7 @@ def test_names_that_cedar_cannot_hold_deny() -> None:
 
 
 def test_a_record_that_does_not_fit_its_schema_denies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_context", lambda *_: '{"arguments": {"amount": "x"}}')
+    monkeypatch.setattr(engine_module, "_context", lambda *_: {"arguments": {"amount": "x"}})
     verdict = ask(engine(ALL))
     assert not verdict.is_allowed
     assert verdict.errors

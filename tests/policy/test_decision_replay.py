@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from tests.definitions.examples import made, with_properties
 from toolkeep.definitions.capability import Capability
 from toolkeep.events import Bus
+from toolkeep.flow.recorded_sessions import RecordedDecision, Step, recorded_decisions
 from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_explain import Holder
@@ -18,10 +20,8 @@ from toolkeep.policy.decision_replay import (
     NO_TOOL,
     OTHER_TOUCHES,
     Difference,
-    RecordedDecision,
     Replayed,
     Replayer,
-    recorded_decisions,
 )
 from toolkeep.policy.policy_settings import Grant, PolicySource
 from toolkeep.registry.admit import admit
@@ -86,12 +86,13 @@ def replayed(
     )
     replayer = Replayer(
         authorizer,
-        tool={f"work@{TOOL.version}": TOOL}.get,
-        arguments=recorded[1].get,
         check=lambda tool, arguments: validate(tool, dict(arguments), RefusalHistory(bus=Bus()), "x"),
         holder=lambda name: Holder(name=name, grant=GRANTS.get(name), project=str(project)),
     )
-    return replayer.replay([recorded[0]])
+    call, bodies = recorded
+    is_known = (call.version, call.definition_hash) == (TOOL.version, TOOL.definition_hash)
+    kept = {digest: msgspec.json.encode(body) for digest, body in bodies.items()}
+    return replayer.replay([Step(call, TOOL if is_known else None, None, kept.get)])
 
 
 SAME = Replayed(same=1, differences=(), unjudged={})
@@ -104,13 +105,13 @@ def test_a_call_that_is_decided_as_before_is_the_same(project: Path) -> None:
 def test_a_call_that_would_be_denied_says_why(project: Path) -> None:
     recorded = call(project, {"path": "docs/a.txt", "amount": 11})
     why = "No policy permits agent 'ada' to make this call to 'work'"
-    difference = Difference(recorded=recorded[0], is_allowed=False, policies=(), why=why)
+    difference = Difference(recorded=recorded[0], decision="deny", policies=(), why=why)
     assert replayed(project, recorded) == Replayed(same=0, differences=(difference,), unjudged={})
 
 
 def test_a_call_that_would_be_allowed_names_the_policies_that_do(project: Path) -> None:
     recorded = call(project, {"path": "docs/a.txt", "amount": 1}, is_allowed=False, policies=("no",))
-    difference = Difference(recorded=recorded[0], is_allowed=True, policies=("small",), why="")
+    difference = Difference(recorded=recorded[0], decision="allow", policies=("small",), why="")
     assert replayed(project, recorded) == Replayed(same=0, differences=(difference,), unjudged={})
     assert difference.to_dict() == {
         "call": "c1",
@@ -158,7 +159,7 @@ def test_what_the_agent_did_not_hold_stays_denied(project: Path) -> None:
 
 def test_a_call_that_no_policy_permitted_can_be_allowed_now(project: Path) -> None:
     recorded = call(project, {"path": "docs/a.txt", "amount": 1}, is_allowed=False, policies=())
-    assert [one.is_allowed for one in replayed(project, recorded).differences] == [True]
+    assert [one.decision for one in replayed(project, recorded).differences] == ["allow"]
 
 
 def test_decisions_are_read_from_the_records_of_a_log() -> None:
@@ -189,6 +190,6 @@ def test_decisions_are_read_from_the_records_of_a_log() -> None:
         touches=("t",),
         argument_hash="h",
     )
-    assert recorded_decisions([other, invoked, never_decided, decided]) == [expected]
+    assert list(recorded_decisions([other, invoked, never_decided, decided])) == [expected]
     unkept = {**invoked, "has_arguments": False}
-    assert recorded_decisions([unkept, decided]) == [replace(expected, argument_hash="")]
+    assert list(recorded_decisions([unkept, decided])) == [replace(expected, argument_hash="")]

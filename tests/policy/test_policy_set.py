@@ -362,19 +362,20 @@ def test_what_is_left_out_of_the_bindings_is_there_for_code_that_imports_it() ->
 
 
 @pytest.mark.parametrize(
-    ("conditions", "attribute"),
+    ("conditions", "guard"),
     [
-        ("when { resource.consequential && context.state.opened && true }", "consequential"),
-        ("when { resource.egress } unless { context.endorsed }", "egress"),
-        ("when { context.state.opened && resource.consequential }", ""),
-        ("when { resource.consequential || context.state.opened }", ""),
-        ("when { !resource.consequential && context.state.opened }", ""),
-        ("when { principal.acts && true }", ""),
-        ("unless { resource.consequential }", ""),
-        ("", ""),
+        ("when { resource.egress && resource.danger > 1 && context.endorsed && true }", 2),
+        ("when { resource.egress } unless { resource.is_built_in } when { context.endorsed }", 2),
+        ("unless { resource.egress && context.endorsed } when { resource.egress }", 0),
+        ("when { context.endorsed && resource.egress }", 0),
+        ("when { resource.egress || context.endorsed }", 0),
+        ("when { resource.egress && (true && context.endorsed) && resource.is_built_in }", 1),
+        ('when { {"a": [if true then 1 else context.arguments.n]}.a.isEmpty() }', 0),
+        ("", 0),
     ],
 )
-def test_what_a_policy_asks_for_first_decides_whether_it_can_hold(conditions: str, attribute: str) -> None:
-    text = f'@id("a") forbid (principal, action == Action::"call", resource) {conditions};'
+def test_the_guard_of_a_policy_ends_at_the_context(conditions: str, guard: int) -> None:
+    text = f'@id("a") @ask forbid (principal, action == Action::"call", resource) {conditions};'
     (policy,) = read_policies([PolicySource(name="p", text=text)]).policies
-    assert policy.needs_attribute == attribute
+    found = policy.guard or {"effect": "permit", "conditions": []}
+    assert (found["effect"], len(found["conditions"])) == ("permit", guard)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.storage.postgres import Cluster, cluster
+from tests.storage.cluster import Cluster, cluster
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.verify_folder import verify
 from toolkeep.stores.api_tokens import Tokens

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.storage.cluster import Cluster
 from tests.storage.keeps import KeepOnStore, OpenKeep
-from tests.storage.postgres import Cluster
 from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, SqliteLocation
 
 

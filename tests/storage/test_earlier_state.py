@@ -3,6 +3,7 @@
 And the other way round: each store refuses by name what a later version wrote, before it changes anything.
 """
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -185,7 +186,7 @@ def use_bodies(folder: Path) -> Any:
 
 
 def use_ledger(folder: Path) -> Any:
-    return SqliteLedger(folder).claim("key", "call", "hash")
+    return asyncio.run(SqliteLedger(folder).claim("key", "call", "hash"))
 
 
 def use_state(folder: Path) -> Any:

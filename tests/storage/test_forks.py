@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.postgres import Cluster
+from tests.storage.cluster import Cluster
 from toolkeep.storage.sql.change_feed import ChangeFeed
 from toolkeep.storage.sql.database_location import PostgresLocation, SqliteLocation
 from toolkeep.storage.sql.definition_store import SqlDefinitionStore

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.storage.postgres import Cluster
+from tests.storage.cluster import Cluster
 from toolkeep.errors import TokenRefused
 from toolkeep.storage.sql.database_location import PostgresLocation
 from toolkeep.storage.sql.tokens_table import SqlTokens

@@ -2,11 +2,15 @@
 
 import importlib
 import inspect
+from typing import Any
 
 import pytest
 
 from toolkeep import Limits, open_keep
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.flow.flow_plan import make_plan
+from toolkeep.flow.session_state import SessionState
+from toolkeep.flow.undeclared import arguments_without_role, places_without_label
 from toolkeep.tools.catalog import BUILT_IN_TOOLS, BuiltIn, web_search
 
 TOOLS = pytest.mark.parametrize(
@@ -88,6 +92,46 @@ def test_every_tool_says_what_it_does_to_the_world() -> None:
     assert steady == {"read_file", "list_directory", "grep_search"}
 
 
-def test_only_our_own_words_about_a_write_are_labelled() -> None:
-    labelled = {tool.name: dict(tool.flow) for tool, _ in BUILT_IN_TOOLS if tool.flow}
-    assert labelled == {name: {"": {"system": "text"}} for name in ("write_file", "edit_code")}
+_OPENS, _OURS = ({"": "text"}, True), ({"": {"system": "text"}}, False)
+_GREETING = {
+    "": "text",
+    "/Message": {"system": "text"},
+    "/ConversationId": "outside",
+    "/SessionId": "outside",
+}
+FLOWS: dict[str, Any] = {
+    # name: whether it acts, whether it leaves, labels and whether a result opens a session, roles
+    "read_file": (False, False, _OPENS, "path target, encoding option, start_line option, end_line option, max_lines option"),
+    "write_file": (True, False, _OURS, "path target, content content, mode target, create_directories option, encoding option"),
+    "list_directory": (False, False, _OPENS, "path target, pattern record, recursive record, include_hidden record, max_depth option"),
+    "grep_search": (False, False, _OPENS, "pattern record, path target, case_insensitive option, file_pattern record"),
+    "edit_code": (True, False, _OURS, "path target, old_content content, new_content content"),
+    "run_command": (True, False, _OPENS, "command target, working_directory target, timeout_seconds option, capture_stderr option"),
+    "http_fetch": (True, True, _OPENS, "url destination, headers record"),
+    "git_status": (False, False, _OPENS, "path target"),
+    "git_diff": (False, False, _OPENS, "path target, staged record, revision record, file record"),
+    "git_log": (False, False, _OPENS, "path target, max_count option, revision record, file record"),
+    "git_commit": (True, False, _OPENS, "path target, message content, files target"),
+    "git_push": (True, True, _OPENS, "path target, url destination, folder target, branch target, to_branch destination"),
+    "web_search": (False, True, _OPENS, "query record, max_results option"),
+    "agent_hello_world": (False, False, (_GREETING, False), "name record"),
+}  # fmt: skip
+
+
+@pytest.mark.spec("TLS-1", "FLO-1", "FLO-2")
+def test_every_built_in_tool_declares_its_flow() -> None:
+    found: dict[str, Any] = {}
+    with open_keep() as keep:
+        for tool in keep.tools():
+            plan, session = make_plan(tool), SessionState("ada", "s", key="s")
+            is_greeting = tool.name == "agent_hello_world"
+            greeting = {"Message": "Hello, ada!", "ConversationId": "", "SessionId": "s-1"}
+            opens, _ = session.observe(plan, greeting if is_greeting else "Some text.", b"", {})
+            roles = ", ".join(f"{name} {role.value}" for name, role in plan.roles.items())
+            found[tool.name] = (plan.acts, plan.leaves, (tool.definition.flow, opens), roles)
+            missing = (
+                arguments_without_role(plan, tool.definition),
+                places_without_label(plan, tool.definition),
+            )
+            assert missing == ([], []), tool.name
+    assert found == FLOWS

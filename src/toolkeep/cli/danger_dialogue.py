@@ -1,6 +1,6 @@
-"""Danger of imported tools, as the person says it: all reading tools at once, any other one by its name.
+"""Danger and effects of imported tools, as the person says it: reading tools at once, others by name.
 
-A server's claims never lower danger by themselves. A tool counts as reading if the server says so
+A server's claims never lower anything by themselves. A tool counts as reading if the server says so
 (readOnlyHint) and its name says so too; the person still has to agree.
 """
 
@@ -64,22 +64,24 @@ def read_dangers(told: Iterable[str], offers: Iterable[Offer]) -> dict[str, str]
     return dict(_read_danger(one, names) for one in told)
 
 
-def ask_dangers(offers: Sequence[Offer], reading: set[str]) -> dict[str, str]:
-    """Ask the person at the terminal; Enter changes nothing."""
+def ask_dangers(offers: Sequence[Offer], reading: set[str]) -> dict[str, dict[str, str]]:
+    """Ask the person at the terminal; Enter changes nothing. Keys are those of the configuration."""
     names = _names(offers)
     found: dict[str, str] = {}
+    effects: dict[str, str] = {}
     say("", "Calls to these tools ask you first, as long as their danger is medium or more.", err=True)
     forget_typed()
     if reading and is_agreed(
-        f"Set {counted(len(reading), 'reading tool')} to low, so that calls do not ask?"
+        f"Set {counted(len(reading), 'tool')} to low as they only read, so that calls do not ask?"
     ):
         found |= dict.fromkeys(sorted(reading), Danger.LOW.value)
+        effects = dict.fromkeys(sorted(reading), "reads")
     while answer := typed_line("Change another one? TOOL=LEVEL, or Enter to go on: "):
         try:
             found |= dict([_read_danger(answer, names)])
         except ImportRefused as refused:
             say(f"  {refused.message}", err=True)
-    return found
+    return {"danger": found, "effects": effects}
 
 
 def typed_line(question: str) -> str:

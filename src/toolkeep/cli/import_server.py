@@ -69,10 +69,10 @@ def import_server(
     reading = reading_tools(listing.tools, usable)
     if not as_json:
         _show(offers, reading)
-    found = read_dangers(choices.dangers, usable)
+    found = {"danger": read_dangers(choices.dangers, usable)}
     if not (choices.is_there or choices.is_agreed or as_json or choices.dangers) and can_ask():
         found = ask_dangers(usable, reading)
-    entry |= {"danger": found} if found else {}
+    entry |= {key: said for key, said in found.items() if said}
     addition = _addition(root, name, entry, listing, is_there=choices.is_there)
     is_new = not (choices.is_there and _is_kept(addition))
     if not as_json:

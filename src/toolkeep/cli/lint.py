@@ -11,8 +11,9 @@ from toolkeep.authoring.lint_rules import lint_definition
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
+from toolkeep.limits import LISTED_NAMES
 from toolkeep.providers.vendor_registry import PROVIDERS
-from toolkeep.text.display import counted
+from toolkeep.text.display import counted, visible
 
 
 @click.command("lint")
@@ -25,6 +26,7 @@ from toolkeep.text.display import counted
     type=click.Choice(PROVIDERS),
     help="Also report what this model provider does not support; repeatable.",
 )
+@click.option("--flow", is_flag=True, help="Also report missing roles of arguments and labels of results.")
 @files
 @project
 @common
@@ -34,6 +36,7 @@ def command(
     project: Path | None,
     providers: tuple[str, ...],
     *,
+    flow: bool,
     as_json: bool,
 ) -> None:
     """Check a tool by NAME, the definitions of a FILE in JSON or YAML, or all tools.
@@ -41,7 +44,7 @@ def command(
     Problems prevent registration; the rest is advice. Exit status 0 if there are none.
     """
     reports = [
-        _report(name, definition, problems, providers, permissions=_permissions(project))
+        _report(name, definition, problems, providers, permissions=_permissions(project), has_flow=flow)
         for name, definition, problems in _targets(target, files, project)
     ]
     if as_json:
@@ -98,6 +101,7 @@ def _report(
     providers: tuple[str, ...],
     *,
     permissions: Sequence[str],
+    has_flow: bool,
 ) -> dict[str, Any]:
     from toolkeep.registry.admit import check_definition
 
@@ -111,6 +115,8 @@ def _report(
             refused, lost = _for_provider(definition, provider)
             problems = (*problems, *refused)
             findings += lost
+        if has_flow and not problems:
+            findings += _undeclared_flow(definition)
     return {
         "tool": name,
         "problems": [problem.to_dict() for problem in problems],
@@ -140,6 +146,43 @@ def _for_provider(
         for loss in losses
         if loss.became != "kept"
     ]
+
+
+def _undeclared_flow(definition: ToolDefinition) -> Iterator[dict[str, str]]:
+    """The findings about one tool, which must be without problems."""
+    from toolkeep.flow.flow_plan import make_plan
+    from toolkeep.flow.undeclared import arguments_without_role, places_without_label
+    from toolkeep.registry.admit import admit
+
+    plan = make_plan(admit(definition))
+    if names := arguments_without_role(plan, definition):
+        yield {
+            "rule": "no-role",
+            "field": "parameters",
+            "message": f"{_listed(names)}: no role, so calls ask unless the user or a service named it",
+            "fix": _declare(definition, "their roles with x-flow"),
+        }
+    if places := places_without_label(plan, definition):
+        shown = _listed([place or "the whole result" for place in places])
+        yield {
+            "rule": "no-label",
+            "field": "flow",
+            "message": f"{shown}: text without a label, so a result opens the session",
+            "fix": _declare(definition, 'a label; "text" if anybody may have written it'),
+        }
+
+
+def _declare(definition: ToolDefinition, what: str) -> str:
+    source = definition.source
+    if source.is_by_hand:
+        return f"declare {what}"
+    named = f"upstreams.{source.origin}.flow.{source.name or definition.name}"
+    return f"declare {what}, under {visible(named)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    return ", ".join(map(visible, names[:LISTED_NAMES])) + more
 
 
 def _without_code(problem: Problem) -> dict[str, str]:

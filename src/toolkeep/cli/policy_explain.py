@@ -2,16 +2,31 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from toolkeep.calls import DEFAULT_POLICY, PermittedCall, Refusal, RegisteredTool, ToolCall
+from toolkeep.cli.audit import log_of
 from toolkeep.cli.call_arguments import arguments, read_arguments
-from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed, tools_option
+from toolkeep.cli.options import (
+    common,
+    files,
+    print_json,
+    project,
+    say,
+    say_done,
+    say_failed,
+    tools_option,
+    warn,
+)
+from toolkeep.cli.policy_replay import flow_words, fold_of
 from toolkeep.cli.project_context import ProjectContext
 from toolkeep.cli.tool_selection import complete_name
+from toolkeep.flow.session_state import SessionState
 from toolkeep.flow.session_store import MemorySessionStates, SessionStates
 from toolkeep.flow.tracker import Flow
 from toolkeep.keep.approval_preview import ApprovalPreview
@@ -21,6 +36,7 @@ from toolkeep.policy.cedar_engine import AgentEntity
 from toolkeep.policy.decision_explain import Explanation, PolicyResult, Touch, explain
 from toolkeep.policy.policy_settings import Grant
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+from toolkeep.storage.sqlite.bodies_db import Bodies
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 from toolkeep.text.display import echo_name, visible
 
@@ -38,7 +54,7 @@ class Answer(NamedTuple):
 @click.argument("name", shell_complete=complete_name)
 @arguments
 @click.option("--agent", default="operator", show_default=True, help="The agent that would make the call.")
-@click.option("--session", default="", help="The session of the call.")
+@click.option("--session", default="", help="The session of the call, as the log names it.")
 @tools_option
 @files
 @project
@@ -77,9 +93,9 @@ def _answer(world: ProjectContext, name: str, text: bytes, agent: str, session: 
     if isinstance(checked, Refusal):
         return Answer(agent, checked.tool, _before_policy(world, authorizer, checked, name, agent))
     watched = None
-    if world.settings.flow is not None:
-        authorizer.flow = Flow(world.settings.flow, _session_states(world), is_dry=True)
-        watched = authorizer.flow.session_of(agent, session)
+    if world.watches(authorizer):
+        authorizer.flow = Flow(world.flow, _session_states(world), is_dry=True)
+        watched = _session(world, authorizer, authorizer.flow, agent, session)
     request = ToolCall(
         id="explain", tool=checked.tool, arguments=None, agent=agent, session=session, flow=watched
     )
@@ -91,6 +107,32 @@ def _answer(world: ProjectContext, name: str, text: bytes, agent: str, session: 
     finally:
         for one in explained.outcome.touched:
             one.close()
+
+
+def _session(
+    world: ProjectContext, authorizer: Authorizer, flow: Flow, agent: str, name: str
+) -> SessionState:
+    """The session of a name as the log and the stored states tell of it."""
+    found = _recorded(world, authorizer, agent, name) if name and world.state is not None else None
+    if found is None:
+        if name:
+            warn(f"no call of {echo_name(agent)} in session {echo_name(name)} is recorded")
+        return flow.look_up(agent, name)
+    found.inherit(flow.stored(found.key))
+    return found
+
+
+def _recorded(world: ProjectContext, authorizer: Authorizer, agent: str, name: str) -> SessionState | None:
+    if world.state is None or not (world.state.folder / "audit").exists():
+        return None
+    with log_of(world.root) as log:
+        records = [entry.record for entry in log.read()]
+    calls = {one["call"] for one in records if one.get("type") == "ToolInvoked" and one["agent"] == agent}
+    with closing(Bodies(world.state.folder)) as bodies:
+        sessions = fold_of(world, authorizer, bodies)
+        for _ in sessions.walk(one for one in records if one.get("call") in calls):
+            pass
+        return sessions.session(agent, name)
 
 
 def _session_states(world: ProjectContext) -> SessionStates:
@@ -163,6 +205,7 @@ def _data(answer: Answer) -> dict[str, Any]:
         },
         "changes": list(explained.changes),
         "line": explained.line,
+        "flow": msgspec.to_builtins(decision.flow) if decision and decision.flow else None,
     }
 
 
@@ -188,6 +231,8 @@ def _print(answer: Answer) -> None:
         say("", "Policies, each on its own:")
         for policy in explained.policies:
             say(f"  {_policy_line(policy)}")
+    if outcome.decision is not None and outcome.decision.flow:
+        say("", f"Flow: {flow_words(outcome.decision.flow)}")
     _print_asking(answer)
     if explained.changes:
         say("", "To allow it:")

@@ -1,24 +1,27 @@
 """`toolkeep policy replay`: which recorded calls would other policies decide differently?"""
 
-import json
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from toolkeep.audit.errors import BodyUnavailable
+from toolkeep.calls import FlowRecord, RegisteredTool
 from toolkeep.cli.audit import log_of, state_of
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.cli.policy_check import given, inspect, print_problems, read_texts
 from toolkeep.cli.progress import progress
 from toolkeep.cli.project_context import ProjectContext
-from toolkeep.policy.decision_replay import Difference, Replayed, Replayer, recorded_decisions
+from toolkeep.flow.recorded_sessions import RecordedDecision, RecordedSessions, recorded_decisions
+from toolkeep.policy.authorize import Authorizer
+from toolkeep.policy.decision_replay import Difference, Replayed, Replayer
 from toolkeep.policy.policy_set import PolicyProblem
 from toolkeep.storage.sqlite.bodies_db import Bodies
+from toolkeep.text.display import counted, visible
 
 
 @click.command("replay")
@@ -49,27 +52,35 @@ def command(
     if problems := inspect(texts, world).problems:
         _refuse(problems, as_json=as_json)
     with log_of(project) as log:
-        calls = recorded_decisions(entry.record for entry in log.read())
+        records = [entry.record for entry in log.read()]
+    total = sum(1 for _ in recorded_decisions(records))
     bodies = Bodies(state)
+    authorizer = world.authorizer(texts.sources)
+    sessions = fold_of(world, authorizer, bodies)
+    authorizer.flow = sessions.flow
     try:
-        replayer = Replayer(
-            world.authorizer(texts.sources),
-            tool=world.keep.try_get,
-            arguments=partial(_arguments, bodies),
-            check=world.check,
-            holder=world.holder,
-        )
+        replayer = Replayer(authorizer, check=world.check, holder=world.holder)
         with progress("Evaluating recorded calls"):
-            replayed = replayer.replay(calls[-limit:])
+            replayed = replayer.replay(sessions.walk(records), older=total - limit)
     finally:
         bodies.close()
         world.keep.close()
     if as_json:
-        print_json(_data(replayed, len(calls)))
+        print_json(_data(replayed, total, len(sessions.unwatched)))
     else:
-        _print(replayed, len(calls))
+        _print(replayed, total, len(sessions.unwatched))
     if replayed.differences:
         sys.exit(1)
+
+
+def fold_of(world: ProjectContext, authorizer: Authorizer, bodies: Bodies) -> RecordedSessions:
+    """What rebuilds the sessions of the log, if policies read them."""
+    return RecordedSessions(
+        world.flow if world.watches(authorizer) else None,
+        tool=partial(_tool, world),
+        body=partial(_body, bodies),
+        counted=authorizer.active_policies.counted,
+    )
 
 
 def _refuse(problems: tuple[PolicyProblem, ...], *, as_json: bool) -> NoReturn:
@@ -80,15 +91,19 @@ def _refuse(problems: tuple[PolicyProblem, ...], *, as_json: bool) -> NoReturn:
     sys.exit(1)
 
 
-def _arguments(bodies: Bodies, digest: str) -> Mapping[str, Any] | None:
+def _tool(world: ProjectContext, call: RecordedDecision) -> RegisteredTool | None:
+    tool = world.keep.try_get(f"{call.tool}@{call.version}")
+    return tool if tool is not None and tool.definition_hash == call.definition_hash else None
+
+
+def _body(bodies: Bodies, digest: str) -> bytes | None:
     try:
-        data = json.loads(bodies.get(digest))
-    except (BodyUnavailable, ValueError):
+        return bodies.get(digest)
+    except BodyUnavailable:
         return None
-    return data if isinstance(data, dict) else None
 
 
-def _data(replayed: Replayed, total: int) -> dict[str, Any]:
+def _data(replayed: Replayed, total: int, unwatched: int) -> dict[str, Any]:
     return {
         "success": not replayed.differences,
         "calls": total,
@@ -96,10 +111,11 @@ def _data(replayed: Replayed, total: int) -> dict[str, Any]:
         "same": replayed.same,
         "differences": [difference.to_dict() for difference in replayed.differences],
         "unjudged": dict(replayed.unjudged),
+        "unwatched_sessions": unwatched,
     }
 
 
-def _print(replayed: Replayed, total: int) -> None:
+def _print(replayed: Replayed, total: int, unwatched: int) -> None:
     for difference in replayed.differences:
         for line in _lines(difference):
             say(line)
@@ -113,16 +129,32 @@ def _print(replayed: Replayed, total: int) -> None:
     looked_at = judged + sum(replayed.unjudged.values())
     if looked_at < total:
         say(f"  {total - looked_at} older calls not evaluated; raise --limit")
+    if unwatched:
+        sessions = counted(unwatched, "session was", "sessions were")
+        say(f"  {sessions} recorded without flow: nothing there counts as named by the user")
 
 
 def _lines(difference: Difference) -> list[str]:
     was = difference.recorded
-    before, after = ("allow", "deny") if was.is_allowed else ("deny", "allow")
     because = f"; {difference.why}" if difference.why else ""
-    return [
-        f"{before} → {after}  {was.time}  {was.call}  {was.agent}  {was.tool}",
-        f"    decided by {_ids(was.policies)}, now by {_ids(difference.policies)}{because}",
+    lines = [
+        f"{difference.was} → {difference.decision}  {was.time}  {was.call}  {was.agent}  {was.tool}",
+        f"    decided by {_ids(difference.was_by)}, now by {_ids(difference.policies)}{because}",
     ]
+    return lines if difference.flow is None else [*lines, f"    {flow_words(difference.flow)}"]
+
+
+def flow_words(flow: FlowRecord) -> str:
+    """The session, and where arguments with authority came from."""
+    state = " and ".join(word for word, holds in (("opened", flow.opened), ("secret", flow.secret)) if holds)
+    measures = {} if flow.measures is UNSET else flow.measures
+    return "; ".join(
+        [
+            f"session {state or 'clean'}",
+            *(f"{visible(name)} from {', '.join(origins)}" for name, origins in flow.origins.items()),
+            *(f"{name} {value}" for name, value in measures.items()),
+        ]
+    )
 
 
 def _ids(policies: tuple[str, ...]) -> str:

@@ -78,6 +78,10 @@ class ProjectContext:
         """How the project guards what passes between calls."""
         return self.settings.flow or NO_FLOW
 
+    def watches(self, authorizer: Authorizer) -> bool:
+        """Whether a keep with these policies watches what passes between calls."""
+        return self.settings.flow is not None or authorizer.active_policies.reads_flow
+
     def authorizer(self, sources: Sequence[PolicySource], examples: Iterable[Example] = ()) -> Authorizer:
         """An authorizer for these policies."""
         return Authorizer(

@@ -126,9 +126,7 @@ class ConsentItems:
             yield self._effect("grants", what, f"/permissions/{index}")
         for index, file in enumerate(self._policy_files):
             yield self._effect("grants", file.summary, f"/policies/{index}")
-        for key in self._data.get("audit") or ():
-            what = f"checkpoints of the log go to {self._written('audit', key)}"
-            yield self._effect("grants", what, f"/audit/{key}")
+        yield from self._audit_grants()
         if self._data.get("web_search"):
             what = f"searches of the web go to {self._written('web_search', 'url')}"
             yield self._effect("grants", what, "/web_search/url")
@@ -136,11 +134,26 @@ class ConsentItems:
         if at(self._data, "/events/webhook"):
             what = f"events are posted to {self._written('events', 'webhook', 'url')}"
             yield self._effect("grants", what, "/events/webhook/url")
-        if self._data.get("store"):
-            place = _shown_place(self._written("store", "url"))
-            yield self._effect("grants", f"custom tools and tokens are those of {place}", "/store/url")
+        if self._data.get("database"):
+            place = _shown_place(self._written("database", "url"))
+            what = f"custom tools, tokens and idempotency keys are those of {place}"
+            yield self._effect("grants", what, "/database/url")
         for name, pointer in self._variables:
             yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
+
+    def _audit_grants(self) -> Iterator[Effect]:
+        audit = self._data.get("audit") or {}
+        for key in ("checkpoint_file", "checkpoint_webhook"):
+            if key in audit:
+                what = f"checkpoints of the log go to {self._written('audit', key)}"
+                yield self._effect("grants", what, f"/audit/{key}")
+        for index in range(len(audit.get("witnesses") or ())):
+            url, key = (self._written("audit", "witnesses", index, part) for part in ("url", "key"))
+            what = f"checkpoints of the log go to {url}, and {key} cosigns them"
+            yield self._effect("grants", what, f"/audit/witnesses/{index}")
+        for index in range(len(audit.get("witness_for") or ())):
+            what = f"a server cosigns the log of {self._written('audit', 'witness_for', index)}"
+            yield self._effect("grants", what, f"/audit/witness_for/{index}")
 
     def _upstream_grants(self) -> Iterator[Effect]:
         for upstream, said in (self._data.get("upstreams") or {}).items():
@@ -161,22 +174,28 @@ class ConsentItems:
                     which = self._written("upstreams", upstream, key, index)
                     what = f"upstream '{visible(upstream)}' passes on {key} {which}"
                     yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/{key}/{index}")
-            for operation, danger in (said.get("danger") or {}).items():
-                what = (
-                    f"{visible(operation)} of upstream '{visible(upstream)}' is called {visible(str(danger))}"
-                )
-                yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/danger")
-            for operation, roles in (said.get("flow") or {}).items():
-                of = f"{visible(operation)} of upstream '{visible(upstream)}'"
-                for argument, role in roles.items():
-                    if argument == "result":
-                        for pointer, label in role.items():
-                            where = visible(pointer) or "everything"
-                            what = f"{where} in results of {of} is labelled {visible(_text(label))}"
-                            yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/flow")
-                    else:
-                        what = f"{visible(argument)} of {of} is called {visible(str(role))}"
-                        yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/flow")
+            yield from self._tool_grants(upstream, said)
+
+    def _tool_grants(self, upstream: str, said: Mapping[str, Any]) -> Iterator[Effect]:
+        """What is said about single tools of an upstream."""
+        place = f"/upstreams/{escaped(upstream)}"
+        for operation, danger in (said.get("danger") or {}).items():
+            what = f"{_tool_of(operation, upstream)} is called {visible(str(danger))}"
+            yield self._effect("grants", what, f"{place}/danger")
+        for operation, effects in (said.get("effects") or {}).items():
+            does = "only reads" if effects == "reads" else visible(str(effects))
+            yield self._effect("grants", f"{_tool_of(operation, upstream)} {does}", f"{place}/effects")
+        for operation, roles in (said.get("flow") or {}).items():
+            of = _tool_of(operation, upstream)
+            for argument, role in roles.items():
+                if argument == "result":
+                    for pointer, label in role.items():
+                        where = visible(pointer) or "everything"
+                        what = f"{where} in results of {of} is labelled {visible(_text(label))}"
+                        yield self._effect("grants", what, f"{place}/flow")
+                else:
+                    what = f"{visible(argument)} of {of} is called {visible(str(role))}"
+                    yield self._effect("grants", what, f"{place}/flow")
 
     def _loosens(self) -> Iterator[Effect]:
         registry = self._data.get("tool_registry") or {}
@@ -218,6 +237,10 @@ class ConsentItems:
         if idle_s is not None:
             what = f"after {idle_s:g} s without a call, a remote caller's session begins anew"
             yield self._effect("loosens", what, "/flow/idle_s")
+
+
+def _tool_of(operation: str, upstream: str) -> str:
+    return f"{visible(operation)} of upstream '{visible(upstream)}'"
 
 
 def tools_effect(name: str) -> str:

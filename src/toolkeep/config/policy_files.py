@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable
-from toolkeep.json_values.yaml import read_yaml
+from toolkeep.json_values.yaml import Document, read_yaml
 from toolkeep.policy.policy_settings import Example, PolicySource
 from toolkeep.text.display import visible
 
@@ -101,25 +104,59 @@ def _examples(path: Path, raw: bytes) -> Iterator[Example]:
     if not isinstance(data, list):
         raise ConfigurationInvalid([f"{path}: the examples must be a list"])
     for index, item in enumerate(data):
-        place = str(document.place(f"/{index}"))
-        yield _example(item, place)
+        yield _example(document, f"/{index}", item)
 
 
-def _example(item: Any, place: str) -> Example:
-    if not isinstance(item, dict) or not set(item) <= {"agent", "tool", "arguments", "allow", "deny"}:
-        raise ConfigurationInvalid([f"{place}: an example has agent, tool, arguments, and allow or deny"])
-    verdicts = [key for key in ("allow", "deny") if key in item]
-    arguments = item.get("arguments", {})
-    if len(verdicts) != 1 or not isinstance(item.get("tool"), str) or not isinstance(arguments, dict):
-        raise ConfigurationInvalid([f"{place}: an example needs a tool, arguments, and either allow or deny"])
-    expected = item[verdicts[0]]
-    if expected is not True and not isinstance(expected, str):
-        raise ConfigurationInvalid([f"{place}: {verdicts[0]} is true, or the id of the policy that decides"])
+_EXPECTED: Final = ("allow", "ask", "deny")
+_KEYS: Final = {"tool", "arguments", "said", "result", *_EXPECTED}
+
+
+def _example(document: Document, pointer: str, item: Any) -> Example:
+    """An example: one call, or the calls of a session in order."""
+    place = str(document.place(pointer))
+    if not isinstance(item, dict) or not item.keys() <= {"agent", "session", *_KEYS}:
+        raise ConfigurationInvalid([f"{place}: an example has agent, and session or {_WORDS}"])
+    agent = str(item.get("agent", "local"))
+    if "session" not in item:
+        return _call({key: item[key] for key in item if key != "agent"}, place, agent)
+    calls = item["session"]
+    if item.keys() - {"agent", "session"} or not isinstance(calls, list) or not calls:
+        raise ConfigurationInvalid([f"{place}: the session of an example is a list of calls, beside agent"])
+    first, *then = (
+        _call(call, str(document.place(f"{pointer}/session/{number}")), agent)
+        for number, call in enumerate(calls)
+    )
+    return replace(first, then=tuple(then))
+
+
+_WORDS: Final = "tool, arguments, said, result, and allow, ask or deny"
+
+
+def _call(item: Any, place: str, agent: str) -> Example:
+    if not isinstance(item, dict) or not item.keys() <= _KEYS:
+        raise ConfigurationInvalid([f"{place}: a call of an example has {_WORDS}"])
+    arguments, said = item.get("arguments", {}), item.get("said", "")
+    expected = {key: item[key] for key in _EXPECTED if key in item}
+    is_one = len(expected) == 1 or expected.keys() == {"allow", "ask"}
+    if not is_one or not isinstance(item.get("tool"), str) or not isinstance(arguments, dict):
+        raise ConfigurationInvalid(
+            [f"{place}: an example needs a tool, arguments, and one of allow, ask and deny"]
+        )
+    if not isinstance(said, str):
+        raise ConfigurationInvalid([f"{place}: what an example says the user said is text"])
+    for key, value in expected.items():
+        is_unasked = value is False and key == "ask" and "allow" in expected
+        if value is not True and not isinstance(value, str) and not is_unasked:
+            raise ConfigurationInvalid([f"{place}: {key} is true, or the id of the policy that decides"])
+    decides = expected.get("deny", expected.get("allow"))
     return Example(
         place=place,
-        agent=str(item.get("agent", "local")),
+        agent=agent,
         tool=item["tool"],
         arguments=arguments,
-        is_allowed=verdicts[0] == "allow",
-        policy=expected if isinstance(expected, str) else "",
+        is_allowed="deny" not in expected,
+        policy=decides if isinstance(decides, str) else "",
+        asks=expected.get("ask"),
+        said=said,
+        result=item.get("result", UNSET),
     )

@@ -129,6 +129,20 @@ class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
     permissions: tuple[str, ...] = ()
 
 
+class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A PostgreSQL that several servers share."""
+
+    url: str
+    key: str = ""
+    """The servers' own, which the database never sees; empty for a keep that is alone on it."""
+    is_single: bool = False
+    """Whether it has no replica."""
+
+    def __repr__(self) -> str:
+        """Without password and key."""
+        return "<database>"
+
+
 class EventWebhook(msgspec.Struct, frozen=True, kw_only=True):
     """Where events are posted."""
 
@@ -197,11 +211,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approval_wait_s: float = 0.0
     checkpoint_file: str = ""
     checkpoint_webhook: str = ""
+    witnesses: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """URLs of the witnesses that cosign the log, with their keys."""
+    witness_for: tuple[str, ...] = ()
+    """Keys of the logs that a server of this keep cosigns."""
     search_url: str = ""
     """The search engine of `web_search`."""
     event_webhook: EventWebhook | None = None
-    store_url: str = ""
-    """The PostgreSQL database for definitions and tokens, instead of the state folder."""
+    database: DatabaseSettings | None = None
+    """The PostgreSQL that several servers share, instead of files in the state folder."""
     tools: tuple[ConfiguredTool, ...] = ()
     tools_files: tuple[ConfiguredToolsFile, ...] = ()
     upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)

@@ -4,11 +4,12 @@ A key is scoped to agent, conversation and tool. The same key with other argumen
 whose process died without a result is reported as unknown, never silently run again.
 """
 
+import asyncio
 import base64
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -30,14 +31,17 @@ class IdempotentResult(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger(Protocol):
     """Store of claims by key. Claiming is atomic, across processes."""
 
-    def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
+    async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         """None if the claim is now ours; else the existing one."""
 
-    def finish(self, key: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, result: bytes) -> None:
         """Store the result of a claimed call."""
 
-    def release(self, key: str) -> None:
-        """Remove a claim: nothing was run."""
+    async def release(self, key: str, call_id: str) -> None:
+        """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
+
+    def close(self) -> None:
+        """Close what is open."""
 
 
 class MemoryLedger:
@@ -45,67 +49,80 @@ class MemoryLedger:
 
     def __init__(self) -> None:
         self._claims: dict[str, IdempotentResult] = {}
+        self._calls: dict[str, str] = {}
 
-    def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
+    async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         """None if the claim is now ours; else the existing one."""
         new = IdempotentResult(state="running", argument_hash=argument_hash)
         held = self._claims.setdefault(key, new)
-        return None if held is new else held
+        if held is not new:
+            return held
+        self._calls[key] = call_id
+        return None
 
-    def finish(self, key: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, result: bytes) -> None:
         """Store the result of a claimed call."""
+        if self._calls.get(key) != call_id:
+            return
         self._claims[key] = msgspec.structs.replace(self._claims[key], state="done", result=result)
 
-    def release(self, key: str) -> None:
-        """Remove a claim: nothing was run."""
-        if key in self._claims and self._claims[key].state != "done":
-            del self._claims[key]
+    async def release(self, key: str, call_id: str) -> None:
+        """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
+        if self._calls.get(key) == call_id and self._claims[key].state != "done":
+            del self._claims[key], self._calls[key]
+
+    def close(self) -> None:
+        """No-op."""
 
 
 class Claim:
     """The claim of one call; a call without a key has an empty one, which does nothing."""
 
-    def __init__(self, ledger: Ledger | None, key: str) -> None:
+    def __init__(self, ledger: Ledger | None, key: str, call_id: str = "") -> None:
         self._ledger = ledger
         self._key = key
+        self._call_id = call_id
 
-    def finish(self, result: ToolResult, *, keeps_value: bool = True) -> None:
+    async def finish(self, result: ToolResult, *, keeps_value: bool = True) -> None:
         """Store the result; for tools with secrets, everything except the value."""
         if self._ledger and self._key:
             # The ledger is a file on disk: secrets must not be stored there.
             kept = result if keeps_value else msgspec.structs.replace(result, value=None)
-            _try(lambda ledger: ledger.finish(self._key, encode(kept)), self._ledger)
+            await _settled(self._ledger.finish(self._key, self._call_id, encode(kept)))
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Nothing was run; free the key."""
         if self._ledger and self._key:
-            _try(lambda ledger: ledger.release(self._key), self._ledger)
+            await _settled(self._ledger.release(self._key, self._call_id))
 
 
 NO_CLAIM = Claim(None, "")
 
 
-def _try(settle: Callable[[Ledger], None], ledger: Ledger) -> None:
+async def _settled(settling: Awaitable[None]) -> None:
     """Settle a claim; if that fails it stays, and a second call with its key is refused."""
     try:
-        settle(ledger)
+        await settling
     except ToolkeepError as error:
         log.exception("a claim could not be settled", extra={"error_code": error.code.value})
 
 
-def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | ToolResult | Refusal:
+async def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | ToolResult | Refusal:
     """A claim for the call, the stored result of the same call, or a refusal."""
     if not call.request.options.idempotency_key:
         return NO_CLAIM
-    key = _scoped(call)
+    key, ours = _scoped(call), call.request.id
     try:
         # Atomic insert: a check followed by an insert would let two processes both run the call.
-        earlier = ledger.claim(key, call.request.id, argument_hash)
+        earlier = await ledger.claim(key, ours, argument_hash)
+    except asyncio.CancelledError:
+        await Claim(ledger, key, ours).release()  # the claim may be made all the same
+        raise
     except ToolkeepError as error:
         message = f"The call could not be claimed ({type(error).__name__}); nothing was run"
         return refuse(call.request, Code.NOT_RECORDED, message, "Tell the operator.")
     if earlier is None:
-        return Claim(ledger, key)
+        return Claim(ledger, key, ours)
     # Returning the old result would tell the caller that other arguments had been used.
     if earlier.argument_hash != argument_hash:
         message = "The idempotency key was used for a call with other arguments"

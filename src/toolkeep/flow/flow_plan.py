@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.result_labels import ANY_STEP, Label, read_labels
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Form, Role, SideEffect
+from toolkeep.flow.default_roles import roles_of
 from toolkeep.json_values.frozen import objects_in
 
 FORMS: Final = {
@@ -34,6 +34,7 @@ WORD_CHARS: Final = 64
 """The longest `enum` member of an output schema that counts as a word of the definition."""
 ACTING_READS: Final = frozenset({"net.read", "net.write", "process.spawn"})
 """Marks of arguments that make a reading call an act: the address that it reads says something by itself."""
+_NET: Final = ("net.read", "net.write")
 _LEAVING: Final = frozenset({SideEffect.NET_READ, SideEffect.NET_WRITE, SideEffect.WRITES})
 
 
@@ -54,6 +55,10 @@ class Node:
             return self.anywhere
         return self.below.setdefault(step, Node())
 
+    def step_to(self, step: str) -> "Node | None":
+        """The node of one step of a result, if there is one."""
+        return self.below.get(step) or self.anywhere
+
 
 class Plan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The flow of one tool."""
@@ -61,6 +66,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     tool: str
     roles: Mapping[str, Role]
     """Of every declared parameter."""
+    destinations: frozenset[str]
+    """The parameters that somebody declared to be where something is sent."""
     choices: Mapping[str, frozenset[Any]]
     """Values of a parameter that the definition itself names, by its name."""
     labels: Node | None
@@ -89,14 +96,14 @@ class Plan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 def make_plan(tool: RegisteredTool) -> Plan:
     """The plan of a tool."""
     definition = tool.definition
-    marks = ArgumentMarks(definition.parameters)
-    roles = dict(_roles(definition, marks))
+    roles, destinations = roles_of(definition, may_write=tool.may_write)
     is_sent = Role.DESTINATION in roles.values()
     effects = definition.effects
     touched = definition.touched_kinds
     return Plan(
         tool=tool.name,
         roles=roles,
+        destinations=destinations,
         choices=dict(_choices(definition, roles)),
         labels=(labels := _tree(definition)),
         shows_secrets=labels is not None
@@ -104,24 +111,12 @@ def make_plan(tool: RegisteredTool) -> Plan:
         names=frozenset(_names(definition.parameters)),
         words=frozenset(_words(definition.output_schema)),
         acts=tool.may_write or is_sent or not touched.isdisjoint(ACTING_READS),
-        leaves=effects is None or is_sent or not _LEAVING.isdisjoint(effects) or "net.write" in touched,
+        leaves=effects is None
+        or is_sent
+        or not _LEAVING.isdisjoint(effects)
+        or "net.write" in touched
+        or any(held.kind in _NET for held in definition.capabilities),
     )
-
-
-def _roles(definition: ToolDefinition, marks: ArgumentMarks) -> Iterator[tuple[str, Role]]:
-    declared = definition.roles
-    for name in definition.properties:
-        if marks.is_credential(name):
-            yield name, Role.CREDENTIAL
-        elif name in declared:
-            yield name, declared[name]
-        elif touches := marks.touches(name):
-            yield (
-                name,
-                Role.DESTINATION if any(mark.kind.startswith("net.") for mark in touches) else Role.TARGET,
-            )
-        else:
-            yield name, Role.RECORD
 
 
 def _choices(definition: ToolDefinition, roles: Mapping[str, Role]) -> Iterator[tuple[str, frozenset[Any]]]:

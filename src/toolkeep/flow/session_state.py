@@ -326,9 +326,8 @@ class SessionState:
         endorsed, secret = self.state.endorsed, self.state.secret
         if not endorsed:
             return False
-        roles = {name: plan.role(name) for name in arguments}
-        where = [name for name, role in roles.items() if role is Role.DESTINATION]
-        where = where or [name for name, role in roles.items() if role.carries_authority]
+        where = [name for name in arguments if name in plan.destinations]
+        where = where or [name for name in arguments if plan.role(name).carries_authority]
         parts = [(name, part) for name in where for _, part in _parts(arguments[name], "", plan.names)]
         return bool(parts) and all(
             self.endorsement(plan.tool, name, part, secret=secret) in endorsed for name, part in parts

@@ -25,7 +25,8 @@ from toolkeep.flow.session_store import SessionStates
 SESSIONS: Final = 20_000
 """Sessions in memory, with the values that they know; of others only the state is known."""
 _PLANS: Final = 10_000
-_REMOTE: Final = "remote"
+REMOTE: Final = "remote"
+"""In a key: the state belongs to a remote caller, not to a session that it names."""
 _OWN: Final = "own"
 
 
@@ -42,7 +43,7 @@ class _Held:
 
 
 def _key(agent: str, name: str, caller: str) -> str:
-    return f"{agent}\n{_REMOTE if caller else _OWN}\n{caller or name}"
+    return f"{agent}\n{REMOTE if caller else _OWN}\n{caller or name}"
 
 
 class Flow:
@@ -105,6 +106,26 @@ class Flow:
         if is_stale and held.session.state is not CLEAN:
             self._store(held.session)
         return held.session
+
+    def look_up(self, agent: str, name: str, *, caller: str = "") -> SessionState:
+        """The session that a call would read, for a call that nobody makes: nothing is stored or kept."""
+        key = _key(agent, name, caller)
+        since = self._clock() - self.settings.idle_s if caller else 0.0
+        stored = self._states.get(key, since)
+        with self._lock:
+            held = self._sessions.get(key)
+        if held is None or (caller and held.seen < since):
+            return SessionState(agent, name, key=key, state=stored or self._unknown)
+        held.session.inherit(stored or CLEAN)  # what fell in another process
+        return held.session
+
+    def stored(self, key: str) -> Snapshot:
+        """The state that is stored under a key."""
+        return self._states.get(key) or CLEAN
+
+    def dry(self) -> "Flow":
+        """The same states and measures, for calls that nobody makes."""
+        return Flow(self.settings, self._states, is_dry=True, clock=self._clock)
 
     def begin(
         self, agent: str, name: str, *, parent: SessionState | None = None, caller: str = ""

@@ -17,7 +17,7 @@ from toolkeep.calls import (
     ToolResult,
     refuse,
 )
-from toolkeep.errors import FAILURES, Code
+from toolkeep.errors import FAILURES, NOT_BEGUN, Code
 from toolkeep.execution.admission import Slot
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.idempotency import NO_CLAIM, Claim
@@ -94,7 +94,7 @@ class CallState:
 
     def is_unrun(self, result: ToolResult) -> bool:
         """Whether nothing was run, as far as a result tells."""
-        return self.recorded is None or result.code in _NOT_BEGUN
+        return self.recorded is None or result.code in NOT_BEGUN
 
     def let_go(self) -> None:
         """Close what the call held open."""
@@ -102,15 +102,15 @@ class CallState:
             for one in self.permitted.touched:
                 one.close()
 
-    def settle(self, result: ToolResult) -> None:
+    async def settle(self, result: ToolResult) -> None:
         """Release the claim if nothing was run; else store the outcome of the call."""
         if self.claim is NO_CLAIM:
             return
         if self.recorded is None or self.is_unrun(result):
-            self.claim.release()
+            await self.claim.release()
         elif result.status != "pending":
             keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets
-            self.claim.finish(result, keeps_value=keeps_value)
+            await self.claim.finish(result, keeps_value=keeps_value)
 
     def refused(self, refusal: Refusal) -> ToolResult:
         """The result of a call that ends here; if its tool was run, says so."""
@@ -130,7 +130,6 @@ class CallState:
         )
 
 
-_NOT_BEGUN: Final = (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTINED)
 _NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
 _RAN: Final = FAILURES | {Code.NOT_RUNNABLE, Code.NOTHING_THERE}
 """After these the tool's code was run; an import that failed counts too."""

@@ -387,6 +387,7 @@ class Keep(ToolCatalog):
                 held_back=policy.held_back,
                 is_flow_standard=flow.is_standard,
                 measures=flow.measures,
+                tell=self._bus.tell,
             ),
             agents=self._grants,
             project=self._project,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.sources.tools_file_source import Read
+    from toolkeep.storage.log.witness_folder import Witness
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
@@ -153,7 +154,7 @@ def open_keep(
     keep.hold_back(*(file for file in settings.files if not file.counts))
     if settings.event_webhook is not None:
         keep.post_events(_new_webhook(settings.event_webhook, state))
-    if follow_store or (follow_store is None and settings.store_url):
+    if follow_store or (follow_store is None and settings.database):
         keep.follow_store()
     return keep
 
@@ -272,11 +273,11 @@ def trusted_files(settings: Settings) -> Iterator[TrustedPath]:
                 yield TrustedPath(os.path.expanduser(source.where), what)  # noqa: PTH111 -- never raises
     if settings.checkpoint_file:
         yield ReplacedFile(settings.checkpoint_file, "the file of checkpoints")
-    if settings.store_url:
+    if settings.database is not None:
         from toolkeep.storage.sql.database_location import files_of
 
-        for path in files_of(settings.store_url):
-            yield TrustedPath(path, "named by the URL of the store")
+        for path in files_of(settings.database.url):
+            yield TrustedPath(path, "named by the URL of the database")
 
 
 def project_folder(project: Path | str | None = None) -> Path:
@@ -331,11 +332,11 @@ def open_tokens(project: Path) -> "Tokens":
     from toolkeep.stores.api_tokens import Tokens
 
     state = open_state(project)
-    if url := read_configuration(project, state).store_url:
+    if database := read_configuration(project, state).database:
         from toolkeep.storage.sql.database_location import PostgresLocation
         from toolkeep.storage.sql.tokens_table import SqlTokens
 
-        return Tokens(SqlTokens(PostgresLocation(url)))
+        return Tokens(SqlTokens(PostgresLocation(database.url)))
     from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 
     if state is None:
@@ -343,15 +344,28 @@ def open_tokens(project: Path) -> "Tokens":
     return Tokens(SqliteTokens(state.folder))
 
 
+def open_witness(project: Path) -> "Witness | None":
+    """The witness of a project for the logs of others; None without a folder to remember them in."""
+    from toolkeep.audit.signed_note import VerifierKey
+    from toolkeep.storage.keys import Keys
+    from toolkeep.storage.log.witness_folder import Witness
+
+    state = open_state(project)
+    if state is None:
+        return None
+    keys = map(VerifierKey.parse, read_configuration(project, state).witness_for)
+    return Witness(state.folder / "witness", name=f"{Keys(state.folder).origin}/witness", keys=keys)
+
+
 def open_store(settings: Settings, state: KeepState | None) -> "SqlDefinitionStore | None":
     """The definition store of a keep; None for a user without a home directory. Does not connect yet."""
-    if not settings.store_url and state is None:
+    if settings.database is None and state is None:
         return None
     from toolkeep.storage.sql.database_location import PostgresLocation, SqliteLocation
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
 
-    if settings.store_url:
-        return SqlDefinitionStore(PostgresLocation(settings.store_url))
+    if settings.database is not None:
+        return SqlDefinitionStore(PostgresLocation(settings.database.url))
     return SqlDefinitionStore(SqliteLocation(state.folder)) if state else None
 
 
@@ -453,6 +467,8 @@ def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecor
         state.folder,
         checkpoint_file=settings.checkpoint_file,
         checkpoint_webhook=settings.checkpoint_webhook,
+        witnesses=settings.witnesses,
+        database=settings.database,
     )
 
 

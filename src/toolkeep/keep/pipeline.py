@@ -357,7 +357,7 @@ class Pipeline:
         # The hash binds approval, idempotency key and log to these very arguments.
         hashed = self.recorder.hashed(checked)
         state.argument_hash = hashed.hash
-        claimed = claim(self.record.ledger, permitted, _claimed_hash(request, hashed.hash))
+        claimed = await claim(self.record.ledger, permitted, _claimed_hash(request, hashed.hash))
         if type(claimed) is ToolResult:
             return claimed
         state.claim = _passed(claimed)
@@ -603,11 +603,11 @@ class Pipeline:
                 result = state.refused(_cancelled(state.request))
             raise
         finally:
-            state.settle(result)
+            await state.settle(result)
         if result.status == "pending" and state.recorded is not None:
             for gave_way in self._pending.put(state.recorded, state.claim):
                 left = CallState.going_on(*gave_way)
-                left.settle(left.refused(_left_waiting(left.request)))
+                await left.settle(left.refused(_left_waiting(left.request)))
         self._tell(state, result)
         return result
 

@@ -16,7 +16,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.imported import import_definition
 from toolkeep.definitions.moved_definitions import with_moved_definitions
 from toolkeep.definitions.tool_names import choose_names, kind_of
-from toolkeep.definitions.vocabulary import CallKind, Category, Danger
+from toolkeep.definitions.vocabulary import CallKind, Category, Danger, SideEffect
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS, KIB
@@ -47,6 +47,8 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: tuple[str, ...] = ()
     """Patterns of the passed on resources that can be subscribed to, by URI or template; empty for none."""
     dangers: Mapping[str, Danger] = {}
+    effects: Mapping[str, SideEffect] = {}
+    """What a person says that a tool does. `readOnlyHint` is the server's word: it could send under it."""
     flows: Mapping[str, ToolFlow] = {}
     """Argument roles, by tool name and argument pointer. Set by a person only: a server could call its
     recipient "content"."""
@@ -109,6 +111,7 @@ def _offer(
             # Hashed: callers can read a definition, and must not learn where the program lies.
             metadata={"server": canonical_hash(dict(wishes.identity))},
             **({"danger": dangers[original]} if original in dangers else {}),
+            **({"side_effects": (wishes.effects[original],)} if original in wishes.effects else {}),
         )
         definition = with_flow(imported.definition, wishes.flows.get(original, NO_TOOL_FLOW))
     except (DefinitionError, ValueError) as error:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from toolkeep.config.settings import ConfiguredUpstream, Run
 from toolkeep.definitions.argument_roles import read_tool_flows
 from toolkeep.definitions.capability import Capability
-from toolkeep.definitions.vocabulary import Danger
+from toolkeep.definitions.vocabulary import Danger, SideEffect
 from toolkeep.errors import FileUnreadable
 from toolkeep.mcp_client.item_import import import_items
 from toolkeep.mcp_client.packages.package_trees import with_program
@@ -98,6 +98,7 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         completions=tuple(data.get("completions") or ()),
         subscriptions=tuple(data.get("subscriptions") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
+        effects={name: SideEffect.read(word) for name, word in (data.get("effects") or {}).items()},
         flows=read_tool_flows(data.get("flow") or {}),
         target=target_of(data, upstream.folder),
         identity=_address(upstream.written),

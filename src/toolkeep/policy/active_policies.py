@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from toolkeep.calls import RegisteredTool
+from toolkeep.events import Event
 from toolkeep.flow.measures import NO_MEASURES, Measures
 from toolkeep.policy.cedar_engine import Engine
 from toolkeep.policy.cedar_parser import OURS, read_policies
@@ -31,19 +32,23 @@ class ActivePolicies:
         held_back: str = "",
         is_flow_standard: bool = False,
         measures: Measures = NO_MEASURES,
+        tell: Callable[[Event], None] = lambda _: None,
     ) -> None:
         """`held_back` says why every call is denied: policies that nobody accepted yet.
 
         It denies everything, not only what those policies forbid: policies of a project mostly forbid, and to
         leave them out would permit more than the project says. `is_flow_standard` adds the shipped policies
-        about what passes between calls, to every set; `measures` adds those of their budgets.
+        about what passes between calls, to every set; `measures` adds those of their budgets. `tell`
+        publishes an alarm.
         """
+        self._tell = tell
         self.held_back = held_back
         self._shipped = shipped_policies(measures, is_flow_standard=is_flow_standard)
+        self.declared = measures
         self.measures = measures.by_name
         """What policies may read of earlier calls, by name."""
         self._lock = threading.Lock()
-        self.engine = Engine(read_all(sources, self._shipped), tuple(self.measures))
+        self.engine = Engine(read_all(sources, self._shipped), tuple(self.measures), tell=tell)
         """The engine of the active set."""
         self.counted = self._counted()
         """The names of the measures that any policy reads: the others are not filled."""
@@ -77,7 +82,7 @@ class ActivePolicies:
             raise PoliciesRefused(problems)
         # Validation is done before the swap: a reload with a typo must not open or close everything.
         with self._lock:
-            self.engine = Engine(policies, tuple(self.measures))
+            self.engine = Engine(policies, tuple(self.measures), tell=self._tell)
             self.counted = self._counted()
             self._is_checked, self.held_back = True, ""
             self.hides_tools = _hides_tools(policies)

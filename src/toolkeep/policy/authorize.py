@@ -7,11 +7,13 @@ permit the call. Either way the result carries a `Decision` (the proof that is a
 It does not confine the tool: a capability is checked here and enforced by the sandbox.
 """
 
+import copy
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -30,7 +32,9 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
 from toolkeep.flow.facts import FlowFacts
 from toolkeep.flow.flow_plan import make_plan
+from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.flow.meter import Caller, alone
+from toolkeep.flow.session_store import MemorySessionStates
 from toolkeep.flow.tracker import Flow
 from toolkeep.host import clock
 from toolkeep.json_values.canonical import canonical_hash
@@ -40,6 +44,7 @@ from toolkeep.policy.cedar_engine import AgentEntity, CallFacts, Finding, Verdic
 from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.cedar_schema import CALL
 from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
+from toolkeep.policy.example_check import Check, ExampleCheck
 from toolkeep.policy.grant_advice import CONFIG_FILE, line_to_add, scope_of
 from toolkeep.policy.path_grants import ProtectedPaths, Written
 from toolkeep.policy.policy_set import Policies, Policy
@@ -78,9 +83,6 @@ NAME_ANOTHER: Final = "Name something else."
 OPERATOR: Final = "operator"
 """The agent of the command line (POL-8)."""
 PERMISSIONS_POLICY: Final = "toolkeep.permissions"
-
-
-Check = Callable[[RegisteredTool, Mapping[str, Any]], CheckedCall | Refusal]
 
 
 class Agent:
@@ -177,6 +179,12 @@ class Authorizer:
         """Swap the policy set; raises `PoliciesRefused`. The examples of the old set are dropped with it."""
         self.active_policies.swap(sources, self._tools(), self._agents)
         self._examples = ()
+
+    def beside(self, flow: Flow | None) -> "Authorizer":
+        """The same authorizer with other sessions and measures, for calls that nobody makes."""
+        other = copy.copy(self)
+        other.flow = flow
+        return other
 
     @property
     def hides_tools(self) -> bool:
@@ -555,34 +563,19 @@ class Authorizer:
             return ""
         here = {tool.name for tool in self._tools()}
         for example in self._examples:
-            if example.tool in here and (problem := self.example_problem(example)):
+            used = {call.tool for call in (example, *example.then)}
+            if used <= here and (problem := self.example_problem(example)):
                 return problem
         self._examples = ()
         return ""
 
     def example_problem(self, example: Example) -> str:
         """Why an example fails; empty if it holds."""
-        tool = next((tool for tool in self._tools() if tool.name == example.tool), None)
-        if tool is None or self._check_arguments is None:
-            return f"{example.place}: there is no tool '{example.tool}'"
-        checked = self._check_arguments(tool, example.arguments)
-        if isinstance(checked, Refusal):
-            return f"{example.place}: the arguments are not valid: {checked.errors[0].message}"
-        request = ToolCall(id="example", tool=tool.name, arguments=None, agent=example.agent)
-        # Relative to the project, like grants: the result must not depend on the current working directory.
-        outcome = self._evaluate(request, checked, self._project)
-        decision: Decision | None = outcome.decision
-        said = "it is allowed" if isinstance(outcome, PermittedCall) else outcome.errors[0].message
-        if isinstance(outcome, PermittedCall):
-            _close(outcome.touched)
-        if isinstance(outcome, PermittedCall) != example.is_allowed:
-            wanted = "allowed" if example.is_allowed else "denied"
-            return f"{example.place}: the example should be {wanted}; {said}"
-        decided = decision.policies if decision is not None else ()
-        if example.policy and example.policy not in decided:
-            instead = ", ".join(decided) or f"none: {said}"
-            return f"{example.place}: policy '{example.policy}' should decide it, not {instead}"
-        return ""
+        flow = Flow(FlowSettings(measures=self.active_policies.declared), MemorySessionStates())
+        # Relative to the project, like grants: the result must not depend on the working directory.
+        evaluate = partial(self.beside(flow)._evaluate, base=self._project)  # noqa: SLF001 -- its own
+        check = ExampleCheck(flow, tools=self._tools(), check=self._check_arguments, evaluate=evaluate)
+        return check.problem(example)
 
     def _decision(
         self,

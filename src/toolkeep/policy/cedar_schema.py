@@ -168,6 +168,12 @@ def cedar_schema(
     }
 
 
+def context_type(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The type of the context of calls in a schema of `cedar_schema`."""
+    found: dict[str, Any] = schema[""]["actions"][CALL]["appliesTo"]["context"]
+    return found
+
+
 def flow_types(sections: Sections, parameters: Iterable[str], measures: Iterable[str]) -> dict[str, Any]:
     """The types of the sections that are read, for a tool with these parameters."""
     known: dict[str, dict[str, Any]] = {
@@ -208,6 +214,10 @@ def _record(attributes: dict[str, Any]) -> dict[str, Any]:
 def _action(context: dict[str, Any]) -> dict[str, Any]:
     applies = {"principalTypes": ["Agent"], "resourceTypes": ["Tool"], "context": _record(context)}
     return {"appliesTo": applies}
+
+
+AGENT_TYPE: Final = _record(AGENT_ATTRIBUTES)
+TOOL_TYPE: Final = _record(TOOL_ATTRIBUTES)
 
 
 def read_shape(parameters: Mapping[str, Any]) -> Shape:

@@ -1,19 +1,21 @@
 """Replays recorded calls against another policy set: which would be decided differently (POL-5).
 
-In come audited calls with their retained arguments; out goes a `Replayed` with every call that is decided
-differently, and counts of calls that could not be judged, by reason. A call is comparable only if it still
-touches the same resources, otherwise the policies would be evaluated for another call.
+In come audited calls with their sessions (`flow/recorded_sessions.py`); out goes a `Replayed` with every call
+that is decided differently, and counts of calls that could not be judged, by reason. A call is comparable
+only if it still touches the same resources, otherwise the policies would be evaluated for another call.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from toolkeep.calls import CheckedCall, Decision, PermittedCall, Refusal, RegisteredTool, ToolCall
-from toolkeep.policy.authorize import Authorizer, Check
+from toolkeep.calls import CheckedCall, Decision, FlowRecord, PermittedCall, Refusal, ToolCall
+from toolkeep.flow.recorded_sessions import RecordedDecision, Step
+from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_explain import Holder, touches_of
+from toolkeep.policy.example_check import Check
 
 NO_ARGUMENTS = "its arguments were not stored"
 NO_TOOL = "its tool is gone or changed"
@@ -21,48 +23,43 @@ NO_AGENT = "its agent is not declared"
 OTHER_TOUCHES = "it would touch other things by now, or things that its agent no longer holds"
 
 
-class RecordedDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded call with its policy decision."""
-
-    call: str
-    time: str
-    agent: str
-    tool: str
-    version: str
-    definition_hash: str
-    conversation: str = ""
-    session: str = ""
-    is_allowed: bool
-    policies: tuple[str, ...] = ()
-    touches: tuple[str, ...] = ()
-    argument_hash: str = ""
-    """Empty if the arguments were not retained."""
+Word = Literal["allow", "ask", "deny"]
+"""`ask`: allowed if a person approves, because a `forbid` with `@ask` holds."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """A call that would be decided differently."""
 
     recorded: RecordedDecision
-    is_allowed: bool
+    decision: Word
     policies: tuple[str, ...]
     why: str
-    """The refusal that the agent would get now; empty if the call would be allowed."""
+    """The refusal that the agent would get now, or why a person would be asked; empty if neither."""
+    flow: FlowRecord | None = None
+    """What the policies could read of the session, if they read it."""
+
+    @property
+    def was(self) -> Word:
+        """The recorded decision."""
+        return word_of(self.recorded)
+
+    @property
+    def was_by(self) -> tuple[str, ...]:
+        """The policies that decided then."""
+        return self.recorded.asked_by or self.recorded.policies
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize to JSON data."""
         recorded = self.recorded
-        return {
+        data = {
             "call": recorded.call,
             "time": recorded.time,
             "agent": recorded.agent,
             "tool": recorded.tool,
-            "was": {"decision": _word(recorded.is_allowed), "policies": list(recorded.policies)},
-            "would_be": {
-                "decision": _word(self.is_allowed),
-                "policies": list(self.policies),
-                "why": self.why,
-            },
+            "was": {"decision": self.was, "policies": list(self.was_by)},
+            "would_be": {"decision": self.decision, "policies": list(self.policies), "why": self.why},
         }
+        return data if self.flow is None else {**data, "flow": msgspec.to_builtins(self.flow)}
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,62 +71,24 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of calls that could not be judged, by reason."""
 
 
-def recorded_decisions(records: Iterable[Mapping[str, Any]]) -> list[RecordedDecision]:
-    """The calls in a log that have a policy decision, in order."""
-    invoked: dict[str, Mapping[str, Any]] = {}
-    found: list[RecordedDecision] = []
-    for record in records:
-        call = record.get("call", "")
-        if record.get("type") == "ToolInvoked":
-            invoked[call] = record
-        elif record.get("type") == "PolicyDecision" and (begin := invoked.pop(call, None)) is not None:
-            found.append(_recorded(begin, record))
-    return found
-
-
-def _recorded(invoked: Mapping[str, Any], decision: Mapping[str, Any]) -> RecordedDecision:
-    return RecordedDecision(
-        call=invoked["call"],
-        time=invoked["time"],
-        agent=invoked["agent"],
-        tool=invoked["tool"],
-        version=invoked["version"],
-        definition_hash=invoked["definition_hash"],
-        conversation=invoked.get("conversation", ""),
-        session=invoked.get("session", ""),
-        is_allowed=decision["decision"] == "allow",
-        policies=tuple(decision.get("policies", ())),
-        touches=tuple(decision.get("touches", ())),
-        argument_hash=invoked["argument_hash"] if invoked.get("has_arguments") else "",
-    )
-
-
 class Replayer:
     """Evaluates recorded calls against an authorizer."""
 
-    def __init__(
-        self,
-        authorizer: Authorizer,
-        *,
-        tool: Callable[[str], RegisteredTool | None],
-        arguments: Callable[[str], Mapping[str, Any] | None],
-        check: Check,
-        holder: Callable[[str], Holder],
-    ) -> None:
-        """`tool` looks a tool up by `name@version`, `arguments` the retained body of a hash."""
+    def __init__(self, authorizer: Authorizer, *, check: Check, holder: Callable[[str], Holder]) -> None:
+        """The authorizer's `flow` is that of the fold which gives the steps."""
         self._authorizer = authorizer
-        self._tool = tool
-        self._arguments = arguments
         self._check = check
         self._holder = holder
 
-    def replay(self, calls: Iterable[RecordedDecision]) -> Replayed:
-        """Replay every call."""
+    def replay(self, steps: Iterable[Step], older: int = 0) -> Replayed:
+        """Replay every call but the first `older`, which only belong to the sessions of later ones."""
         same = 0
         differences: list[Difference] = []
         unjudged: Counter[str] = Counter()
-        for call in calls:
-            judged = self._judge(call)
+        for number, step in enumerate(steps):
+            if number < older:
+                continue
+            judged = self._judge(step)
             if isinstance(judged, str):
                 unjudged[judged] += 1
             elif judged is None:
@@ -138,9 +97,10 @@ class Replayer:
                 differences.append(judged)
         return Replayed(same=same, differences=tuple(differences), unjudged=dict(unjudged))
 
-    def _judge(self, call: RecordedDecision) -> Difference | str | None:
+    def _judge(self, step: Step) -> Difference | str | None:
         """The difference; None if there is none, or the reason why it cannot be judged."""
-        checked = self._checked(call)
+        call = step.call
+        checked = self._checked(step)
         if isinstance(checked, str):
             return checked
         request = ToolCall(
@@ -150,34 +110,28 @@ class Replayer:
             agent=call.agent,
             conversation=call.conversation,
             session=call.session,
+            flow=step.session,
         )
         outcome = self._authorizer.authorize(request, checked)
         if isinstance(outcome, PermittedCall):
+            step.is_asked = bool(outcome.asked_by)
             for one in outcome.touched:
                 one.close()
         if not self._is_comparable(call, checked, outcome.decision):
             # Denied then and denied now is the same decision, whatever was touched.
             return OTHER_TOUCHES if call.is_allowed or isinstance(outcome, PermittedCall) else None
-        if isinstance(outcome, PermittedCall) == call.is_allowed:
-            return None
-        return Difference(
-            recorded=call,
-            is_allowed=not call.is_allowed,
-            policies=outcome.decision.policies if outcome.decision else (),
-            why=outcome.errors[0].message if isinstance(outcome, Refusal) else "",
-        )
+        decided = _decided(outcome)
+        return None if decided == word_of(call) else _difference(call, decided, outcome)
 
-    def _checked(self, call: RecordedDecision) -> CheckedCall | str:
-        tool = self._tool(f"{call.tool}@{call.version}")
+    def _checked(self, step: Step) -> CheckedCall | str:
         # Policies read attributes of the definition: with another one the comparison would mean nothing.
-        if tool is None or tool.definition_hash != call.definition_hash:
+        if step.tool is None:
             return NO_TOOL
-        if self._holder(call.agent).grant is None:
+        if self._holder(step.call.agent).grant is None:
             return NO_AGENT
-        arguments = self._arguments(call.argument_hash) if call.argument_hash else None
-        if arguments is None:
+        if step.arguments is None:
             return NO_ARGUMENTS
-        checked = self._check(tool, arguments)
+        checked = self._check(step.tool, step.arguments)
         return NO_TOOL if isinstance(checked, Refusal) else checked
 
     def _is_comparable(self, call: RecordedDecision, checked: CheckedCall, decision: Decision | None) -> bool:
@@ -189,5 +143,22 @@ class Replayer:
         )
 
 
-def _word(is_allowed: bool) -> str:  # noqa: FBT001 -- the flag is the subject
-    return "allow" if is_allowed else "deny"
+def word_of(call: RecordedDecision) -> Word:
+    """How a recorded call was decided."""
+    if not call.is_allowed:
+        return "deny"
+    return "ask" if call.asked_by else "allow"
+
+
+def _decided(outcome: PermittedCall | Refusal) -> Word:
+    if isinstance(outcome, Refusal):
+        return "deny"
+    return "ask" if outcome.asked_by else "allow"
+
+
+def _difference(call: RecordedDecision, decided: Word, outcome: PermittedCall | Refusal) -> Difference:
+    decision = outcome.decision
+    why = outcome.errors[0].message if isinstance(outcome, Refusal) else "; ".join(outcome.asked_by)
+    policies = () if decision is None else (decision.asked_by or decision.policies)
+    flow = None if decision is None else (decision.flow or None)
+    return Difference(recorded=call, decision=decided, policies=policies, why=why, flow=flow)

@@ -1,8 +1,10 @@
 """Parsed policies: effect, scope, entities and attributes that each reads, and its source position."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product, takewhile
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -108,18 +110,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.effect == "forbid" and self.asks
 
     @property
-    def needs_attribute(self) -> str:
-        """The attribute of the tool that its first condition asks for before anything else; else empty.
+    def guard(self) -> dict[str, Any] | None:
+        """The part of its conditions that stands before anything of the context, as a permit; None if empty.
 
-        Where that is false, the policy does not hold, whatever the rest says: `&&` looks at its left first.
+        Where the guard does not hold, the policy neither holds nor fails, whatever the call: `&&` and a list
+        of conditions stop at the first part that is false.
         """
-        if not self.tree["conditions"] or self.tree["conditions"][0]["kind"] != "when":
-            return ""
-        body = self.tree["conditions"][0]["body"]
-        while "&&" in body:
-            body = body["&&"]["left"]
-        read = body.get(".", {})
-        return str(read["attr"]) if read.get("left") == {"Var": "resource"} else ""
+        conditions: list[dict[str, Any]] = []
+        for condition in self.tree["conditions"]:
+            parts = _conjuncts(condition["body"]) if condition["kind"] == "when" else [condition["body"]]
+            free = list(takewhile(_is_free_of_context, parts))
+            conditions += [{"kind": condition["kind"], "body": part} for part in free]
+            if len(free) < len(parts):
+                break
+        return {**self.tree, "effect": "permit", "conditions": conditions} if conditions else None
 
     @property
     def evaluated(self) -> str:
@@ -130,12 +134,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.yields:
             return self.text
-        trees = {
-            "templates": {},
-            "staticPolicies": {"policy0": {**self.tree, "effect": "permit"}},
-            "templateLinks": [],
-        }
-        return cedarpy.policies_from_json_str(orjson.dumps(trees).decode())
+        return cedarpy.policies_from_json_str(policy_set_json({"policy0": {**self.tree, "effect": "permit"}}))
 
     @property
     def context_reads(self) -> frozenset[Reads]:
@@ -188,14 +187,59 @@ class Policies:
         """Whether any policy may ask a person."""
         return any(policy.asks for policy in self.policies)
 
-    def applying(self, action: str, tool: ToolDefinition) -> tuple[Policy, ...]:
-        """The policies whose scope matches an action on a tool; the others cannot affect a decision."""
+    @cached_property
+    def _by_scope(self) -> dict[tuple[Uid | None, Uid | None], list[tuple[int, Policy]]]:
+        """Numbered policies by the entities that their scopes name: the resource, then the principal."""
+        found: dict[tuple[Uid | None, Uid | None], list[tuple[int, Policy]]] = {}
+        for number, policy in enumerate(self.policies):
+            for key in product(policy.resource.entities or (None,), policy.principal.entities or (None,)):
+                found.setdefault(key, []).append((number, policy))
+        return found
+
+    @cached_property
+    def _principals(self) -> tuple[Uid | None, ...]:
+        return tuple(dict.fromkeys(principal for _, principal in self._by_scope))
+
+    def applying(self, action: str, tool: ToolDefinition, agent: str | None = None) -> tuple[Policy, ...]:
+        """The policies whose scope matches an action on a tool; the others cannot affect a decision.
+
+        Of `agent`, or of any.
+        """
         itself, ancestors = Uid("Tool", tool.name), tool_ancestors(tool)
-        return tuple(
-            policy
-            for policy in self.policies
-            if policy.applies_to(action) and policy.resource.admits(itself, ancestors)
-        )
+        principals = self._principals if agent is None else (None, Uid("Agent", agent))
+        found = [
+            (number, policy)
+            for key in product((None, itself, *ancestors), principals)
+            for number, policy in self._by_scope.get(key, ())
+            if policy.applies_to(action)
+            and policy.resource.admits(itself, ancestors)
+            and (agent is None or policy.principal.admits(Uid("Agent", agent), ()))
+        ]
+        return tuple(policy for _, policy in sorted(found, key=itemgetter(0)))
+
+
+def policy_set_json(trees: Mapping[str, Any]) -> str:
+    """Policies by their ids in Cedar's JSON format."""
+    return orjson.dumps({"staticPolicies": trees, "templates": {}, "templateLinks": []}).decode()
+
+
+def _conjuncts(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The operands of a chain of `&&`, in the order in which they are evaluated."""
+    later: list[dict[str, Any]] = []
+    while "&&" in body:
+        later.append(body["&&"]["right"])
+        body = body["&&"]["left"]
+    return [body, *reversed(later)]
+
+
+def _is_free_of_context(tree: Any) -> bool:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if node == {"Var": "context"}:
+            return False
+        waiting.extend(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+    return True
 
 
 def tool_ancestors(tool: ToolDefinition) -> tuple[Uid, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.flow.flow_settings import FlowSettings
@@ -20,7 +21,7 @@ class PolicySource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
-    """A test case for policies: a call that they must allow or deny before they are used."""
+    """A test case for policies: a call, or the first one of a session, that they must allow or deny."""
 
     place: str
     """Its source position."""
@@ -30,6 +31,14 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     is_allowed: bool
     policy: str = ""
     """The policy that should decide it; empty for any."""
+    asks: bool | str | None = None
+    """Whether a policy should ask a person, or which one; None if either is right."""
+    said: str = ""
+    """What the user says before the call."""
+    result: Any = UNSET
+    """What the call returns; unset for text that no label describes."""
+    then: "tuple[Example, ...]" = ()
+    """The calls that follow in its session."""
 
 
 DEFAULT_PERMISSIONS: Final = ("tool.filesystem.read", "tool.knowledge.read", "tool.vcs.read")

@@ -70,6 +70,12 @@ _LINES: dict[type[Event], _Line] = {
     events.ToolQuarantined: _Line(_REGISTRY, logging.WARNING, "tool quarantined"),
     events.ToolAccepted: _Line(_REGISTRY, logging.INFO, "tool accepted"),
     events.PoliciesChanged: _Line(_POLICY, logging.INFO, "policies changed"),
+    events.CompiledPolicyDisputed: _Line(
+        _POLICY,
+        logging.ERROR,
+        "a compiled policy contradicts Cedar",
+        lambda event: {**_all_fields(event), "policies": ", ".join(event.policies)},
+    ),
     events.AgentDeclared: _Line(_POLICY, logging.INFO, "agent declared"),
     events.ProjectNotAccepted: _Line(_REGISTRY, logging.WARNING, "project configuration not accepted"),
     events.SettingUnmatched: _Line(

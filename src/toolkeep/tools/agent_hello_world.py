@@ -12,7 +12,17 @@ class HelloWorldTool:
 
     TOOL_NAME = "agent_hello_world"
     TOOL_USAGE_METADATA = "Call this when the user asks to be greeted or welcomed, with the user's name."
-    TOOL_FIELDS = {"category": "general", "danger": "safe", "side_effects": ["None"]}  # noqa: RUF012 -- read, never changed
+    TOOL_FIELDS = {  # noqa: RUF012 -- read, never changed
+        "category": "general",
+        "danger": "safe",
+        "side_effects": ["None"],
+        "flow": {
+            "": "text",
+            "/Message": {"system": "text"},
+            "/ConversationId": "outside",
+            "/SessionId": "outside",
+        },
+    }
 
     is_tool_fully_executed_on_server = True
 

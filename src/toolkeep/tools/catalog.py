@@ -42,6 +42,9 @@ def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
+_OUTSIDE_TEXT: Final = {"": "text"}
+"""The label of a result that anybody may have written: of a file, a page, a repository, a program."""
+_TARGET: Final = {"x-flow": "target"}
 _CONTENT: Final = {"x-flow": "content"}
 _OPTION: Final = {"x-flow": "option"}
 """Arguments without authority: a remembered approval does not bind them.
@@ -64,7 +67,7 @@ _LINE: Final = {"type": "integer", "minimum": 1}
 
 
 def _defined(name: str, description: str, parameters: dict[str, Any], **fields: Any) -> ToolDefinition:
-    shape = {"result_type": "string", "output_schema": {"type": "string"}}
+    shape = {"result_type": "string", "output_schema": {"type": "string"}, "flow": _OUTSIDE_TEXT}
     data = {"name": name, "description": description, "version": "1.0.0", "parameters": parameters}
     return ToolDefinition.from_dict({**data, **shape, **fields})
 
@@ -116,6 +119,7 @@ WRITE_FILE: Final = _defined(
             "description": "overwrite replaces the file, append adds at its end.",
             "enum": ["overwrite", "append"],
             "default": "overwrite",
+            **_TARGET,
         },
         create_directories={
             "type": "boolean",
@@ -276,6 +280,7 @@ HTTP_FETCH: Final = _defined(
             "description": "Headers to send.",
             "additionalProperties": {"type": "string", "maxLength": 4096},
             "maxProperties": 20,
+            "x-flow": "record",
         },
     ),
     aliases=["web_fetch"],
@@ -372,6 +377,7 @@ GIT_COMMIT: Final = _defined(
             "description": "The files to commit, from the top of the repository; by default, those staged.",
             "items": {"type": "string", "minLength": 1, "maxLength": 4096},
             "maxItems": 1000,
+            **_TARGET,
         },
     ),
     danger="medium",
@@ -405,12 +411,14 @@ GIT_PUSH: Final = _defined(
             "description": "The branch to push; by default, the current one.",
             "minLength": 1,
             "maxLength": 200,
+            **_TARGET,
         },
         to_branch={
             "type": "string",
             "description": "Its name at the destination; by default, the same.",
             "minLength": 1,
             "maxLength": 200,
+            "x-flow": "destination",
         },
     ),
     category="version_control",

@@ -26,8 +26,8 @@ def publish(name: str) -> bool:
 
 def test_only_a_trusted_host_begins_a_session_and_no_id_or_token_washes_a_state(tmp_path: Path) -> None:
     async def conversation(client: Client) -> None:
-        plain, second = client.as_agent("ada", "call"), client.as_agent("ada", "call")
-        host = client.as_agent("ada", "call", "session")
+        plain, second = client.as_agent("ada", "call", "policies:read"), client.as_agent("ada", "call")
+        host = client.as_agent("ada", "call", "session", "policies:read")
 
         async def call(who: Client, tool_name: str, session: str, **arguments: Any) -> str:
             answer = await who.post(
@@ -46,6 +46,17 @@ def test_only_a_trusted_host_begins_a_session_and_no_id_or_token_washes_a_state(
         for who, session in ((plain, "s2"), (second, "s3"), (second, "s1")):
             assert await call(who, "publish", session, name="notes") == Code.APPROVAL_NEEDED.value
         assert await call(host, "publish", "s1", name="notes") == "ok"  # its own session saw nothing
+        asking = {"tool": "publish", "arguments": {"name": "notes"}}
+        for who, session, is_opened, origin in (
+            (plain, "s9", True, "unknown"),
+            (host, "s1", False, "user"),
+            (host, "s9", False, "unknown"),
+        ):
+            explained = (await who.post("/v1/policies:explain", {**asking, "session": session})).data
+            assert explained["flow"]["opened"] is is_opened
+            assert explained["flow"]["origins"] == {"name": [origin]}
+            assert bool(explained["asks"]["why"]) is (is_opened or origin == "unknown")
+        assert not (await begin())["opened"]
         await call(host, "page", "s1")
         assert await call(host, "publish", "s1", name="notes") == Code.APPROVAL_NEEDED.value
         assert (await begin())["opened"]

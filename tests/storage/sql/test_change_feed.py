@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.descriptors import moved_up
+from tests.storage.cluster import Cluster
 from tests.storage.keeps import WEATHER, KeepOnStore, OpenKeep
-from tests.storage.postgres import Cluster
 from toolkeep import ToolState
 from toolkeep.errors import StoreUnavailable
 from toolkeep.events import Event, RegistrationFailed, StoreFollowed, StoreLost

@@ -1,5 +1,6 @@
 """One SQLite file, shared by threads and processes, from its first moment on."""
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -172,7 +173,7 @@ def test_what_the_system_says_is_told_once(file: Path, monkeypatch: pytest.Monke
 
 
 def claim(folder: Path) -> None:
-    SqliteLedger(folder).claim("key", "call", "hash")
+    asyncio.run(SqliteLedger(folder).claim("key", "call", "hash"))
 
 
 def ask(folder: Path) -> None:

@@ -20,6 +20,7 @@ from toolkeep.policy.cedar_validation import check_policies
 from toolkeep.policy.decision_explain import Explanation, explain
 from toolkeep.policy.policy_set import PoliciesRefused
 from toolkeep.policy.policy_settings import PolicySource
+from toolkeep.server.api.session_routes import ANY_SESSION, state_owner
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Request
@@ -82,6 +83,8 @@ class ExplainedCall(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[dict[str, Any]]
     asks: dict[str, Any]
     changes: list[str]
+    flow: dict[str, Any] | None
+    """What policies could read of the session, if the keep watches sessions."""
 
 
 def list_policies(keep: Keep) -> list[PolicyView]:
@@ -127,7 +130,8 @@ async def explain_call(keep: Keep, caller: Caller, body: ExplainBody) -> Explain
         raise RequestRefused(
             Code.SCOPE_MISSING, "asking about another agent needs the scope admin", hint="omit agent"
         )
-    explained = await asyncio.to_thread(_explained, keep, agent, body)
+    owner = state_owner(caller, body.session) if agent == caller.agent else ANY_SESSION
+    explained = await asyncio.to_thread(_explained, keep, agent, owner, body)
     return explained if caller.has_scope(Scope.ADMIN) else _without_places(explained)
 
 
@@ -140,22 +144,33 @@ def _without_places(explained: ExplainedCall) -> ExplainedCall:
     return msgspec.structs.replace(explained, touches=held, policies=[], changes=said)
 
 
-def _explained(keep: Keep, agent: str, body: ExplainBody) -> ExplainedCall:
+def _explained(keep: Keep, agent: str, owner: str, body: ExplainBody) -> ExplainedCall:
     checked = keep.try_validate_arguments(body.tool, body.arguments, agent=agent)
     if isinstance(checked, Refusal):
         changes = tuple(f"{error.message}: {error.suggestion}" for error in checked.errors)
         return _shown(agent, checked.tool, Explanation(outcome=checked, changes=changes), ApprovalPreview())
-    return _decided(keep, agent, body, checked)
+    return _decided(keep, agent, owner, body, checked)
 
 
-def _decided(keep: Keep, agent: str, body: ExplainBody, checked: CheckedCall) -> ExplainedCall:
-    request = ToolCall(id="explain", tool=checked.tool, arguments=None, agent=agent, session=body.session)
-    explained = explain(keep.authorizer, keep.holder(agent), request, checked)
+def _decided(keep: Keep, agent: str, owner: str, body: ExplainBody, checked: CheckedCall) -> ExplainedCall:
+    """Decide as if the caller made the call now: with the state of its session, and nothing is counted."""
+    kept = keep.record.approvals  # before `flow`, which begins with the record
+    flow = keep.authorizer.flow
+    request = ToolCall(
+        id="explain",
+        tool=checked.tool,
+        arguments=None,
+        agent=agent,
+        session=body.session,
+        flow=None if flow is None else flow.look_up(agent, body.session, caller=owner),
+    )
+    authorizer = keep.authorizer.beside(None if flow is None else flow.dry())
+    explained = explain(authorizer, keep.holder(agent), request, checked)
     outcome = explained.outcome
     if not isinstance(outcome, PermittedCall):
         return _shown(agent, checked.tool, explained, ApprovalPreview())
     try:
-        asked = preview_approval_need(outcome, keep.record.approvals, is_paranoid=keep.is_paranoid)
+        asked = preview_approval_need(outcome, kept, is_paranoid=keep.is_paranoid)
         return _shown(agent, checked.tool, explained, asked)
     finally:
         for one in outcome.touched:
@@ -179,6 +194,7 @@ def _shown(agent: str, tool: str, explained: Explanation, asked: ApprovalPreview
             "spared_by": explained.spared_by,
         },
         changes=list(explained.changes),
+        flow=msgspec.to_builtins(decision.flow) if (decision := outcome.decision) and decision.flow else None,
     )
 
 

@@ -107,6 +107,8 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Only these, by their name in the document; all if empty."""
     dangers: Mapping[str, Danger] = {}
     """By the name in the document."""
+    effects: Mapping[str, SideEffect] = {}
+    """By the name in the document; by method if there is none."""
     flows: Mapping[str, ToolFlow] = {}
     """The roles that the operator declared, by tool name and JSON Pointer of an argument."""
     checks_answers: bool = True
@@ -240,12 +242,12 @@ def _offer(
     if left_out:
         warnings = (*warnings, _problem("parameters", left_out))
     imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
-    is_reading = method == "get"
+    by_method = SideEffect.NET_READ if method == "get" else SideEffect.NET_WRITE
     result_type = _result_type(document, operation)
     definition = with_flow(imported.definition, wishes.flows.get(made.original, NO_TOOL_FLOW)).replace(
         category=Category.EXTERNAL_API,
         capabilities=(Capability.read(endpoint.needs),),
-        side_effects=(SideEffect.NET_READ if is_reading else SideEffect.NET_WRITE,),
+        side_effects=(wishes.effects.get(made.original, by_method),),
         idempotent=method in ("get", "put", "delete"),
         danger=wishes.dangers.get(made.original, _DANGERS.get(method, Danger.MEDIUM)),
         result_type=result_type,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toolkeep.config.settings import ConfiguredUpstream, Run
 from toolkeep.definitions.argument_roles import read_tool_flows
-from toolkeep.definitions.vocabulary import Danger
+from toolkeep.definitions.vocabulary import Danger, SideEffect
 from toolkeep.errors import FileUnreadable
 from toolkeep.registry.coerce import Offer
 from toolkeep.sources.openapi.document import load_document
@@ -52,6 +52,7 @@ def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
         url=str(data["url"]),
         operations=tuple(data.get("operations") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
+        effects={name: SideEffect.read(word) for name, word in (data.get("effects") or {}).items()},
         flows=read_tool_flows(data.get("flow") or {}),
         checks_answers=data.get("check_answers", True) is True,
         secrets=frozenset(upstream.secrets),

@@ -5,7 +5,9 @@ same connections. No password ever appears in a message.
 """
 
 import contextlib
-from collections.abc import Iterator
+import ipaddress
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -19,7 +21,7 @@ from toolkeep.storage.state_folder import check_private
 SCHEMA: Final = "agent_tools"
 LAYOUT_TABLE: Final = "tool_store_layout"
 """Alembic's version table."""
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest migration: the schema that this toolkeep reads and writes."""
 CHANNEL: Final = "toolkeep_definitions"
 
@@ -107,13 +109,18 @@ class PostgresLocation:
         """Whether there is anything to read: that is known only there."""
         return True
 
-    def connect(self) -> Any:
-        """A new connection; raises what `failures` lists."""
+    def connect(self, *, answer_s: float | None = None) -> Any:
+        """A new connection; raises what `failures` lists.
+
+        It is closed where an answer takes longer than `answer_s`.
+        """
         from toolkeep.network.own_endpoints import bar_address, bar_port
 
         psycopg = _psycopg(self.shown)
-        connection = psycopg.connect(
+        kind = psycopg.Connection if answer_s is None else _impatient(psycopg.Connection, answer_s)
+        connection = kind.connect(
             self._url,
+            **tls_of(self._url, os.environ),
             autocommit=True,
             connect_timeout=STORE_CONNECT_SECONDS,
             # Without these a server that vanished, or a lock that is never released, blocks the keep.
@@ -124,6 +131,7 @@ class PostgresLocation:
             tcp_user_timeout=10_000,
             options="-c statement_timeout=10000 -c lock_timeout=5000 -c timezone=UTC",
             application_name="toolkeep",
+            target_session_attrs="read-write",  # of several hosts, the one that is no standby
         )
         # In the database a tool could rewrite definitions and tokens: no grant reaches it.
         if connection.info.hostaddr:
@@ -148,6 +156,49 @@ class PostgresLocation:
         for password in _passwords(self._url):
             text = text.replace(password, "…")
         return text
+
+
+def tls_of(url: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Options that verify TLS to every host but this machine; raises where the URL asks for less.
+
+    Without it, whoever is on the way reads tokens and answers in the database's place.
+    """
+    from psycopg.conninfo import conninfo_to_dict
+
+    said = conninfo_to_dict(url)
+    hosts = [str(said.get(name) or environ.get(f"PG{name.upper()}", "")) for name in ("host", "hostaddr")]
+    if all(_is_local(host) for named in hosts for host in named.split(",")):
+        return {}
+    if said.get("sslmode", "verify-full") != "verify-full":
+        hint = "leave sslmode out of database.url, or set it to verify-full"
+        raise StoreUnavailable(shown_url(url), f"would be reached with sslmode={said['sslmode']}", hint=hint)
+    return {"sslmode": "verify-full", "sslrootcert": str(said.get("sslrootcert") or "system")}
+
+
+def _is_local(host: str) -> bool:
+    """Whether a host is a socket or loopback address of this machine."""
+    if not host or host.startswith(("/", "@")) or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _impatient(connection: Any, answer_s: float) -> Any:
+    """A class of connections that are closed where an answer takes too long; nothing is cancelled."""
+
+    class Impatient(connection):  # type: ignore[misc]  # its base is known only where it is installed
+        def wait(self, gen: Any, *_: Any, **__: Any) -> Any:
+            from psycopg import OperationalError, errors
+
+            try:
+                return super().wait(gen, timeout=answer_s)
+            except errors._WaitTimeout as error:  # noqa: SLF001 -- documented, without a public name
+                self.pgconn.finish()
+                raise OperationalError(f"no answer within {answer_s:g} s") from error
+
+    return Impatient
 
 
 def _psycopg(shown: str) -> Any:

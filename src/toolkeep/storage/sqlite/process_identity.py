@@ -3,6 +3,7 @@
 A PID alone may have been reused. Processes of another PID namespace, such as a container, are not visible.
 """
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -14,7 +15,13 @@ _UNKNOWN: Final = "0"
 
 def this_process() -> str:
     """The identity of this process."""
-    return process_identity(os.getpid())
+    return _own_identity(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _own_identity(pid: int) -> str:
+    """Worked out once; a forked child has another PID."""
+    return process_identity(pid)
 
 
 def process_identity(pid: int) -> str:

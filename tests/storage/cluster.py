@@ -34,6 +34,9 @@ _SETTINGS = {
 }
 
 
+_SHARED = [f"{SCHEMA}.shared_{table}" for table in ("servers", "claims")]
+
+
 class Cluster:
     """A PostgreSQL that can be stopped and started again."""
 
@@ -88,7 +91,9 @@ class Cluster:
         if "made" not in self._databases:
             self._make("made")
             make_tables(PostgresLocation(self.url("made")))
-        tables = ", ".join(f"{table.schema}.{table.name}" for table in METADATA.tables.values())
+        tables = ", ".join(
+            [*(f"{table.schema}.{table.name}" for table in METADATA.tables.values()), *_SHARED]
+        )
         self.execute("made", f"TRUNCATE {tables}; INSERT INTO {STATE} (id, revision) VALUES (1, 0)")  # noqa: S608
         return self.url("made")
 

@@ -1,0 +1,1 @@
+"""The state that several servers share in one PostgreSQL (SCL-2)."""

@@ -1,0 +1,164 @@
+"""The connection of one server to the PostgreSQL that it shares with others.
+
+A change whose connection breaks may have been made or not, and reading cannot tell: a commit that waits for a
+standby is not visible yet. So each change is written to be repeated, with a token of its own in the row, and
+is repeated on a new connection. Once the repeated change is acknowledged, the first one is replicated, too.
+Nothing here cancels a statement: a cancelled wait for the standby would look like a commit.
+"""
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from toolkeep.errors import StoreUnavailable
+from toolkeep.host.after_fork import register_after_fork
+from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
+from toolkeep.storage.sql.definition_reader import check_layout, find_layout
+
+Result = TypeVar("Result")
+
+_PATIENCE_SECONDS: Final = 5.0
+"""How long a change is repeated while the database is away; a failover often takes less."""
+_ANSWER_SECONDS: Final = 3.0
+"""How long an answer is waited for. A commit waits without end for a standby that is gone."""
+_PAUSES_SECONDS: Final = (0.0, 0.05, 0.2)
+"""Before a first, second and every later repetition."""
+_LOCK_MS: Final = 2_000
+"""How long a statement waits for the row of a transaction whose outcome is open."""
+
+
+class SharedDatabase:
+    """One connection for changes, which one thread at a time uses."""
+
+    def __init__(self, place: PostgresLocation, key: bytes, *, is_single: bool = False) -> None:
+        """`key` is the servers' own: rows that decide something carry a MAC under it.
+
+        `is_single`: the operator says that there is no replica, so nothing is lost by a failover.
+        """
+        self.place = place
+        self.server = secrets.token_hex(8)
+        """This process, among all that share the database."""
+        self._key = key
+        self._is_single = is_single
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._has_tables = False
+        self._is_away = False
+        """Whether the last change failed: the next ones are tried once, and wait for nothing."""
+        register_after_fork(self)
+
+    def change(self, work: Callable[[Any], Result]) -> Result:
+        """Run a transaction, and run it again where its answer was lost; `work` must bear that.
+
+        Raises `StoreUnavailable`: then whether the change was made is not known.
+        """
+        with self._lock:
+            until, tried = time.monotonic() + (0.0 if self._is_away else _PATIENCE_SECONDS), 0
+            while True:
+                try:
+                    connection = self._connected()
+                    with connection.pipeline(), connection.transaction():
+                        done = work(connection)
+                except self.place.failures() as error:
+                    if not self._may_repeat(error) or time.monotonic() > until:
+                        self._is_away = True
+                        self._let_go()
+                        raise self.place.refuse(error) from error
+                else:
+                    self._is_away = False
+                    return done
+                time.sleep(_PAUSES_SECONDS[min(tried, len(_PAUSES_SECONDS) - 1)])
+                tried += 1
+
+    def mac(self, *parts: str | bytes) -> bytes:
+        """A MAC over parts of a row, under the servers' key."""
+        encoded = [part.encode() if isinstance(part, str) else part for part in parts]
+        # With their lengths: the parts of one row must not read as those of another.
+        message = b"".join(b"%d:%s" % (len(part), part) for part in encoded)
+        return hmac.digest(self._key, message, hashlib.sha256)
+
+    def is_authentic(self, mac: bytes | None, *parts: str | bytes) -> bool:
+        """Whether a server with the same key wrote a row."""
+        return mac is not None and hmac.compare_digest(mac, self.mac(*parts))
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._let_go()
+
+    def leave_to_parent(self) -> None:
+        """After fork(), in the child: another server, without the parent's connection."""
+        self._lock = threading.Lock()
+        self.server = secrets.token_hex(8)
+        _INHERITED.append(self._connection)
+        self._connection = None
+
+    def connect(self, *, answer_s: float) -> Any:
+        """A connection of its own, with our tables in reach; closed where an answer takes longer."""
+        connection = self.place.connect(answer_s=answer_s)
+        connection.execute(f"SET search_path = {SCHEMA}")
+        return connection
+
+    def _connected(self) -> Any:
+        if self._connection is None or self._connection.closed:
+            connection = self.connect(answer_s=_ANSWER_SECONDS)
+            try:
+                self._check(connection)
+                if not self._has_tables:
+                    self._make_tables(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _check(self, connection: Any) -> None:
+        """Raise where a failover could lose what was acknowledged."""
+        connection.execute(f"SET lock_timeout = {_LOCK_MS}")
+        connection.execute("SET statement_timeout = 0")  # its cancellation would end the wait for a standby
+        connection.execute("SET synchronous_commit = on")
+        (standbys,) = connection.execute("SELECT current_setting('synchronous_standby_names')").fetchone()
+        if not standbys and not self._is_single:
+            hint = (
+                "set synchronous_standby_names in PostgreSQL; where this database has no replica, "
+                "say so with database.single"
+            )
+            raise StoreUnavailable(self.place.shown, "does not replicate synchronously", hint=hint)
+
+    def _make_tables(self, connection: Any) -> None:
+        """Check the schema; the first server to come migrates it."""
+        if not check_layout(self.place, find_layout(self.place, connection)):
+            from toolkeep.storage.sql.engine import make_engine
+            from toolkeep.storage.sql.schema_migration import migrate
+
+            engine = make_engine(self.place)
+            try:
+                migrate(engine, self.place)
+            finally:
+                engine.dispose()
+        self._has_tables = True
+
+    def _may_repeat(self, error: BaseException) -> bool:
+        """Whether a failure says nothing about the change: a lost connection, a failover, a deadlock."""
+        from psycopg import OperationalError, errors
+
+        if isinstance(error, errors.LockNotAvailable):
+            return False  # another transaction has the row, and its outcome is open
+        is_lost = self._connection is None or self._connection.closed
+        if isinstance(error, errors.ReadOnlySqlTransaction):
+            self._let_go()  # a standby now; another of the hosts in the URL is not
+            return True
+        return is_lost or isinstance(error, OperationalError)
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+_INHERITED: list[Any] = []
+"""Referenced, so that they are never closed: the socket is the parent's, too."""

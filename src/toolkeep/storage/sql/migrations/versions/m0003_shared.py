@@ -1,0 +1,40 @@
+"""What servers that share a PostgreSQL decide together (SCL-2); nothing in an SQLite file."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from toolkeep.storage.sql.database_location import SCHEMA
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    if op.get_bind().dialect.name == "sqlite":
+        return
+    op.create_table(
+        "shared_servers",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_claims",
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("call_id", sa.Text(), nullable=False),
+        sa.Column("argument_hash", sa.Text(), nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("result", sa.LargeBinary()),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+
+
+def downgrade() -> None:
+    """Drop the tables: a call that is repeated with its key runs again."""
+    if op.get_bind().dialect.name == "sqlite":
+        return
+    for table in ("shared_claims", "shared_servers"):
+        op.drop_table(table, schema=SCHEMA)
