@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from toolkeep.calls import (
@@ -26,18 +27,31 @@ from toolkeep.results.normalize import refused
 from toolkeep.validation.parse import NotStrictJson, Snapshot
 
 
+class Foreseen(msgspec.Struct, frozen=True):
+    """A call of a response that was decided before its turn."""
+
+    id: str
+    """Of the call."""
+    response: str
+    prepared: ToolCall | Refusal | None = None
+    """The request after the hooks of the host, if they ran."""
+    permitted: PermittedCall | None = None
+
+
 class CallState:
     """How far a call came."""
 
     __slots__ = (
         "argument_hash", "body", "checked", "claim", "executor", "is_begun", "is_labelled",
-        "permitted", "ran_ns",
-        "recorded", "request", "result_hash_before", "slot", "tool",
+        "permitted", "prepared", "ran_ns", "recorded", "request", "result_hash_before", "slot",
+        "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
         self.request = request
         self.tool = found
+        self.prepared: ToolCall | Refusal | None = None
+        """The request after the hooks of the host, if they ran before."""
         self.checked: CheckedCall | None = None
         self.permitted: PermittedCall | None = None
         self.recorded: RecordedCall | None = None
