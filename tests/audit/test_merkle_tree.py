@@ -12,6 +12,7 @@ from toolkeep.audit.merkle_tree import (
     HASH_BYTES,
     Frontier,
     Tree,
+    growth,
     is_consistent,
     leaf_hash,
     node_hash,
@@ -151,7 +152,9 @@ def test_growing_in_any_steps_gives_the_same_tree(steps: list[int]) -> None:
     for step in steps:
         part = whole[at : at + step * HASH_BYTES]
         grown.extend(part)
-        frontier.extend([part[start : start + HASH_BYTES] for start in range(0, len(part), HASH_BYTES)])
+        added = [part[start : start + HASH_BYTES] for start in range(0, len(part), HASH_BYTES)]
+        assert growth(frontier, added) == grown.consistency(frontier.size, grown.size)
+        frontier.extend(added)
         at += step * HASH_BYTES
     assert grown.root() == frontier.root() == Tree(whole).root()
     assert grown.size == frontier.size == sum(steps)

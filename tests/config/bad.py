@@ -75,6 +75,7 @@ INVALID = (
     Bad("number_as_tier", "tier: 2\n", "1:1", "'tier' is not an allowed value"),
     Bad("webhook_in_the_clear", "audit:\n  checkpoint_webhook: http://example.org/\n", "2:3", "; expected text matching ^(https://"),
     Bad("webhook_to_a_file", "audit:\n  checkpoint_webhook: file:///etc/passwd\n", "2:3", "; expected text matching ^(https://"),
+    Bad("witness_in_the_clear", "audit:\n  witnesses: [{url: 'http://w.org/', key: a}]\n", "2:16", "; expected text matching ^(https://"),
     Bad("null_as_tier", "tier:\n", "1:1", "'tier' is not an allowed value"),
     Bad("list_as_features", "features: []\n", "1:1", "'features' must be an object, got array"),
     Bad("unknown_feature", "features:\n  tool: {}\n", "2:3", "Did you mean 'tools'?"),

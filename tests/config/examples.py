@@ -100,6 +100,10 @@ upstreams:
 audit:
   checkpoint_file: /mnt/elsewhere/checkpoint
   checkpoint_webhook: https://example.org/checkpoints
+  witnesses:
+    - url: https://witness.example.org/books
+      key: library+ec33deea+BAOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4
+  witness_for: [toolkeep/83f45518f2cef77d+feb06fed+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4]
 web_search: {url: https://search.example.org/search}
 database: {url: postgresql://keep@127.0.0.1:1/keep}
 events:

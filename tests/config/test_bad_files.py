@@ -285,6 +285,31 @@ def test_a_webhook_that_only_looks_like_this_machine_is_refused(tmp_path: Path) 
     assert raised.value.faults == (f"{path}:2:23: a webhook must start with https://",)
 
 
+WITNESS = "library+ec33deea+BAOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4"
+LOG = "toolkeep/83f45518f2cef77d+feb06fed+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "word"),
+    [
+        (f"witnesses: [{{url: 'http://127.0.0.1:80@w.org/', key: {WITNESS}}}]", "2:21", "cannot be used"),
+        (f"witnesses: [{{url: 'https://w.org/', key: {LOG}}}]", "2:44", "this is the key of a log"),
+        (f"witness_for: [{WITNESS}]", "2:17", "this is the key of a witness"),
+        (f"witness_for: [{LOG.replace('feb', 'fed')}]", "2:17", "does not have the id"),
+    ],
+    ids=["looks_like_this_machine", "log_as_witness", "witness_as_log", "slip"],
+)
+def test_a_witness_that_cannot_be_asked_or_believed_is_refused(
+    tmp_path: Path, text: str, place: str, word: str
+) -> None:
+    path = configure(tmp_path, f"audit:\n  {text}\n")
+    with pytest.raises(ConfigurationInvalid) as raised:
+        open_keep(project=tmp_path)
+    (fault,) = raised.value.faults
+    assert fault.startswith(f"{path}:{place}: ")
+    assert word in fault
+
+
 def test_what_is_expected_is_said_once(tmp_path: Path) -> None:
     configure(tmp_path, "tier: gold\napprovals: {wait: soon}\n")
     error = refusal_of(tmp_path)

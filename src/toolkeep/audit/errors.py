@@ -68,7 +68,8 @@ class WitnessReason(StrEnum):
     NOT_SIGNED = "not signed by the log"  # 403
     OTHER_SIZE = "the witness holds another size"  # 409
     ROLLBACK = "smaller than what the witness holds"  # 409
-    FORK = "another history than the one the witness holds"  # 409 at one size, 422 otherwise
+    FORK = "another history of the same size"  # 409
+    NOT_PROVEN = "not proven to extend what the witness holds"  # 422
 
 
 class WitnessRefused(ToolkeepError):

@@ -68,6 +68,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """External checkpoints that were used. Without one, a rollback of log and checkpoint together is not
     detected."""
     findings: Sequence[Finding]
+    cosigned: Sequence[str] = ()
+    """What the given witnesses cosigned last, and when."""
     open_calls: int = 0
     """Calls without an outcome record: in progress, or their process was killed."""
 
@@ -96,6 +98,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             f"  {self.records} records, {self.covered} under a checkpoint, {self.uncovered} not covered yet",
             f"  external checkpoints: {used}",
         ]
+        lines += [f"  cosigned by {said}" for said in self.cosigned]
         if self.torn_bytes:
             lines.append(f"  {self.torn_bytes} bytes of an interrupted write that was never acknowledged")
         if self.open_calls:

@@ -1,11 +1,12 @@
 """Merkle tree of RFC 6962 (and RFC 9162): leaf hashes in; roots, inclusion and consistency proofs out.
 
 `Tree` keeps the hash of every complete subtree, 64 bytes per leaf, and makes proofs. `Frontier` keeps one
-hash per level and knows only its root: enough to append and sign.
+hash per level and knows only its root: enough to append and sign, and to prove growth from its own size.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import Final
 
 HASH_BYTES: Final = 32
@@ -68,6 +69,26 @@ class Frontier:
             if peak is not None:
                 root = peak if root is None else node_hash(peak, root)
         return EMPTY_ROOT if root is None else root
+
+
+def growth(frontier: Frontier, leaves: Sequence[bytes]) -> list[bytes]:
+    """Consistency proof from the tree of a frontier to the one with these leaves appended (RFC 6962, 2.1.2).
+
+    Every node of the proof is a peak of the old tree, or lies to the right of it.
+    """
+    old, size = frontier.size, frontier.size + len(leaves)
+    widths = [1 << level for level in reversed(range(old.bit_length())) if old >> level & 1]
+    peaks = dict(zip(accumulate([0, *widths]), reversed(frontier.peaks), strict=False))
+
+    def subtree(start: int, stop: int) -> bytes:
+        if stop <= old:
+            return peaks[start]
+        if stop - start == 1:
+            return leaves[start - old]
+        middle = start + _split(stop - start)
+        return node_hash(subtree(start, middle), subtree(middle, stop))
+
+    return _consistency(old, size, subtree)
 
 
 class Tree:
@@ -139,21 +160,7 @@ class Tree:
         """Consistency proof from `old` to `size` leaves (RFC 6962, 2.1.2)."""
         if not 0 <= old <= size <= self.size:
             raise ValueError(f"no sizes {old} and {size} among {self.size} leaves")
-        if old in {0, size}:
-            return []
-        path: list[bytes] = []
-        start, stop, is_old_root = 0, size, True
-        while old != stop:
-            middle = start + _split(stop - start)
-            if old <= middle:
-                path.append(self._subtree(middle, stop))
-                stop = middle
-            else:
-                path.append(self._subtree(start, middle))
-                start, is_old_root = middle, False
-        if not is_old_root:
-            path.append(self._subtree(start, stop))
-        return path[::-1]
+        return _consistency(old, size, self._subtree)
 
     def _subtree(self, start: int, stop: int) -> bytes:
         """The root over leaves start to stop; start is a multiple of the largest power of two within."""
@@ -213,6 +220,24 @@ def is_consistent(old: int, old_root: bytes, size: int, root: bytes, path: Seque
             node = node_hash(node, sibling)
         place, last = place >> 1, last >> 1
     return last == 0 and old_node == old_root and node == root
+
+
+def _consistency(old: int, size: int, subtree: Callable[[int, int], bytes]) -> list[bytes]:
+    if old in {0, size}:
+        return []
+    path: list[bytes] = []
+    start, stop, is_old_root = 0, size, True
+    while old != stop:
+        middle = start + _split(stop - start)
+        if old <= middle:
+            path.append(subtree(middle, stop))
+            stop = middle
+        else:
+            path.append(subtree(start, middle))
+            start, is_old_root = middle, False
+    if not is_old_root:
+        path.append(subtree(start, stop))
+    return path[::-1]
 
 
 def _split(width: int) -> int:

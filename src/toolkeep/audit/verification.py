@@ -5,6 +5,7 @@ the next key, covered by a checkpoint that both keys signed. No I/O.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -30,6 +31,10 @@ class VerificationInputs(msgspec.Struct, frozen=True, kw_only=True):
     kept: Sequence[str]
     outside: Mapping[str, str]
     """External checkpoints by their origin."""
+    cosigned: Sequence[str] = ()
+    """The stored checkpoints that witnesses cosigned."""
+    witnesses: Sequence[VerifierKey] = ()
+    """Witnesses that must have cosigned one of them."""
 
 
 class _KeyValidity(msgspec.Struct):
@@ -59,6 +64,7 @@ def verify_scan(scan: Scan, given: VerificationInputs) -> Report:
         torn_bytes=scan.torn_bytes,
         key=key,
         outside=tuple(verifier.used),
+        cosigned=tuple(verifier.cosigned),
         findings=(*scan.findings, *verifier.findings),
         open_calls=len(scan.open_calls),
     )
@@ -72,6 +78,7 @@ class _Verifier:
         self._key_validity = [_KeyValidity(given.key)] if given.key else []
         self.findings: list[Finding] = []
         self.used: list[str] = []
+        self.cosigned: list[str] = []
         self.covered = 0
 
     def verify(self) -> None:
@@ -96,6 +103,28 @@ class _Verifier:
             if signed and (given.key is None or signed.checkpoint.origin == given.key.name):
                 self.used.append(signed.name)
                 self._check(signed)
+        self._check_cosigned()
+
+    def _check_cosigned(self) -> None:
+        """Check the log against what witnesses cosigned, and that each of the given ones did."""
+        origin = self._given.key.name if self._given.key else ""
+        found = [self._read("a cosigned checkpoint", text) for text in self._given.cosigned]
+        notes = [signed for signed in found if signed and signed.checkpoint.origin == origin]
+        for signed in notes:
+            self._check(signed)
+        for witness in self._given.witnesses:
+            times = [
+                (signature.timestamp, signed.checkpoint.size)
+                for signed in notes
+                for signature in signed.note.signatures
+                if witness.has_signed(signed.note.text, signature)
+            ]
+            if not times:
+                self._found(Kind.CHECKPOINT, f"{witness.name} cosigned no checkpoint that is stored here")
+                continue
+            at, size = max(times)
+            said = datetime.fromtimestamp(at, UTC).isoformat()
+            self.cosigned.append(f"{witness.name}, {size} records at {said}")
 
     def _check_presence(self, earlier: "Sequence[_Signed | None]", newest: _Signed | None) -> None:
         """Check that checkpoints exist: an empty log is signed already, so a log without one lost it."""

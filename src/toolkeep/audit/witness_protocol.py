@@ -1,11 +1,11 @@
-"""Witness protocol (c2sp.org/tlog-witness): the request of a log, and the checks before a cosignature.
+"""Witness protocol (c2sp.org/tlog-witness): the request of a log, the checks of the witness, its answer.
 
 A witness remembers the last checkpoint of each log. A new one must be signed by the log and come with a
 consistency proof that extends the last. The holder of the log's key could fork the history; the witness
-refuses the fork.
+refuses the fork. No I/O: requests and answers are text, however they are exchanged.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -13,8 +13,10 @@ import msgspec
 from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint, parse_size
 from toolkeep.audit.errors import NoteInvalid, WitnessReason, WitnessRefused
 from toolkeep.audit.merkle_tree import EMPTY_ROOT, is_consistent
-from toolkeep.audit.signed_note import Note, VerifierKey, decode_hash, encode_hash
+from toolkeep.audit.signed_note import NOTE_BYTES, Note, VerifierKey, decode_hash, encode_hash
 
+REQUEST_BYTES: Final = 2 * NOTE_BYTES
+"""A checkpoint, and more than the longest proof."""
 PROOF_LINES: Final = 63
 """Maximum length of a consistency proof (tlog-witness): one hash for each bit of a size."""
 
@@ -64,6 +66,9 @@ def consider(request: Request, last: Checkpoint | None, keys: Iterable[VerifierK
         raise WitnessRefused(WitnessReason.NOT_SIGNED, error.message, held=held.size) from error
     if new.origin != held.origin:
         raise WitnessRefused(WitnessReason.UNKNOWN_LOG, new.origin, held=held.size)
+    if request.old_size > new.size:
+        detail = f"a proof from size {request.old_size} to {new.size}"
+        raise WitnessRefused(WitnessReason.MALFORMED, detail, held=held.size)
     # Checked before the proof: a smaller tree is a rollback, whatever it proves.
     if new.size < held.size:
         detail = f"{new.size} records, and {held.size} were cosigned"
@@ -73,11 +78,24 @@ def consider(request: Request, last: Checkpoint | None, keys: Iterable[VerifierK
     if request.old_size != held.size:
         detail = f"{held.size}, not {request.old_size}"
         raise WitnessRefused(WitnessReason.OTHER_SIZE, detail, held=held.size)
-    _check_growth(held, new, request.proof)
+    if new.size == held.size and new.root != held.root:
+        raise WitnessRefused(WitnessReason.FORK, f"size {new.size}", held=held.size)
+    if not is_consistent(held.size, held.root, new.size, new.root, request.proof):
+        detail = f"from size {held.size} to {new.size}"
+        raise WitnessRefused(WitnessReason.NOT_PROVEN, detail, held=held.size)
     return new
 
 
-def _check_growth(held: Checkpoint, new: Checkpoint, proof: Sequence[bytes]) -> None:
-    if not is_consistent(held.size, held.root, new.size, new.root, proof):
-        detail = f"size {new.size} does not extend the cosigned size {held.size}"
-        raise WitnessRefused(WitnessReason.FORK, detail, held=held.size)
+def cosign(checkpoint: str, answer: str, key: VerifierKey) -> Note:
+    """The checkpoint with the cosignature from the answer of a witness; raises `NoteInvalid` without one.
+
+    Signatures of other keys in the answer are ignored, as the protocol demands.
+    """
+    note = Note.parse(checkpoint)
+    given = Note.parse(f"{note.text}\n{answer}").signatures
+    # Verified here: a witness that answers with anything else has not seen the checkpoint.
+    found = next((signature for signature in given if key.has_signed(note.text, signature)), None)
+    if found is None:
+        raise NoteInvalid(f"{key.name} did not cosign the checkpoint")
+    others = (signature for signature in note.signatures if signature.key_id != key.key_id)
+    return Note(text=note.text, signatures=(*others, found))

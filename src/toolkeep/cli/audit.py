@@ -27,6 +27,7 @@ from toolkeep.text.display import counted
 if TYPE_CHECKING:
     from toolkeep.audit.entry import Entry
     from toolkeep.storage.log.audit_log import AuditLog
+    from toolkeep.storage.log.witness_folder import Witness
     from toolkeep.storage.sqlite.bodies_db import Bodies
 
 P = ParamSpec("P")
@@ -254,7 +255,7 @@ def _body(bodies: "Bodies", digest: str) -> Any:
     "witnesses",
     multiple=True,
     metavar="KEY",
-    help="Public key of a witness that must have cosigned the receipt; repeatable.",
+    help="Public key of a witness that must have cosigned the log, or the receipt; repeatable.",
 )
 @click.option(
     "--checkpoint",
@@ -290,14 +291,18 @@ def verify_log(
     if receipt is not None:
         _verify_receipt(receipt, key, witnesses, as_json=as_json)
         return
-    if witnesses:
-        raise click.UsageError("--witness goes with a RECEIPT; for the log, use --checkpoint.")
+    from toolkeep.audit.signed_note import VerifierKey
     from toolkeep.storage.log.verify_folder import verify
 
     outside = {str(path): read_checkpoint(path) for path in checkpoints}
     with progress("Verifying the log"):
         reports = [
-            verify(folder, outside_checkpoints=outside, public_key=key)
+            verify(
+                folder,
+                outside_checkpoints=outside,
+                public_key=key,
+                witnesses=[VerifierKey.parse(witness) for witness in witnesses],
+            )
             for folder in folders or (state_of(project),)
         ]
     if as_json:
@@ -477,8 +482,10 @@ def _digests(project: Path | None, call: str) -> list[str]:
 
 
 @command.command("witness", short_help="Run a witness that cosigns checkpoints.")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--name", default="toolkeep-witness", show_default=True, help="Name of a new witness.")
+@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--name", default="toolkeep-witness", show_default=True, help="Name of a new witness in FOLDER."
+)
 @click.option(
     "--trust", "keys", multiple=True, metavar="KEY", help="Cosign the log with this key; repeatable."
 )
@@ -487,14 +494,26 @@ def _digests(project: Path | None, call: str) -> list[str]:
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Folder of requests to answer.",
 )
+@click.option("--serve", "listens", metavar="HOST:PORT", help="Answer requests over HTTP, until Ctrl-C.")
+@project
 @common
 def run_witness(
-    folder: Path, name: str, keys: tuple[str, ...], requests: Path | None, *, as_json: bool
+    folder: Path | None,
+    name: str,
+    keys: tuple[str, ...],
+    requests: Path | None,
+    listens: str | None,
+    project: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Run a witness with its state in FOLDER, which the owner of the log must not be able to write."""
+    """Run a witness with its state in FOLDER, which the owner of the log must not be able to write.
+
+    Without FOLDER it is the project's own, with which `toolkeep serve` cosigns the logs of other servers.
+    """
     from toolkeep.storage.log.witness_folder import Answered, Witness
 
-    witness = Witness(folder, name=name)
+    witness = Witness(folder, name=name) if folder else _own_witness(project)
     for key in keys:
         witness.trust(key)
     answered = witness.answer_requests(requests) if requests else Answered()
@@ -507,10 +526,33 @@ def run_witness(
                 "refused": answered.refused,
             }
         )
-        return
-    say(f"witness key: {witness.public_key}")
-    if requests:
+    else:
+        say(f"witness key: {witness.public_key}")
+    if requests and not as_json:
         why = f", {answered.refused} refused: see the .refused files" if answered.refused else ""
         say(f"{counted(sum(answered), 'request')} answered{why}")
-    if not witness.knows_a_log:
+    if not witness.knows_a_log and not as_json:
         say("  It cosigns no log yet. Add one: --trust KEY, as printed by `toolkeep audit key`.", err=True)
+    if listens:
+        _serve_witness(witness, listens)
+
+
+def _own_witness(project: Path | None) -> "Witness":
+    from toolkeep.keep.open import open_witness, project_folder
+
+    witness = open_witness(project_folder(project))
+    if witness is None:
+        raise click.UsageError("There is no state folder for a witness. Name a FOLDER.")
+    return witness
+
+
+def _serve_witness(witness: "Witness", listens: str) -> None:
+    from toolkeep.cli.listen_options import address, listen
+    from toolkeep.server.witness_app import serve_witness
+
+    host, colon, port = listens.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise click.UsageError("--serve takes HOST:PORT, such as 127.0.0.1:8766.")
+    with listen(host.strip("[]"), int(port), option="--serve") as sock:
+        url = f"http://{address(host.strip('[]'), sock.getsockname()[1])}/add-checkpoint"
+        serve_witness(witness, sock, lambda: say_done(f"cosigning at {url}", err=True))

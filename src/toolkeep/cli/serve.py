@@ -125,7 +125,13 @@ def command(
         check_reload(tools, as_json=as_json)
     from toolkeep.cli.isolation_notice import warn_soon
     from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
-    from toolkeep.keep.open import open_state, open_tokens, project_folder
+    from toolkeep.keep.open import (
+        open_state,
+        open_tokens,
+        open_witness,
+        project_folder,
+        read_configuration,
+    )
     from toolkeep.limits import ServerLimits
     from toolkeep.server.app_factory import make_app
     from toolkeep.server.run_server import is_loopback, names_of, serve
@@ -140,6 +146,7 @@ def command(
     address = f"http://{address_of(host, sock.getsockname()[1])}"
     public = base_url.rstrip("/") or address
     state = open_state(root)
+    settings = read_configuration(root, state)
     folder = state.folder if state is not None else None
     codes = _codes(folder) if has_page else None
     whole_files = whole(files)
@@ -163,7 +170,10 @@ def command(
             page_url=public if has_page else "",
             has_metrics=has_metrics,
             has_traces=has_traces,
+            witness=open_witness(root) if settings.witness_for else None,
         )
+        if settings.witnesses:
+            _ = keep.record  # opened before the first call: an idle log is witnessed, too
         keep.follow_store()
         warn_soon()
         if not is_loopback(host):

@@ -126,9 +126,7 @@ class ConsentItems:
             yield self._effect("grants", what, f"/permissions/{index}")
         for index, file in enumerate(self._policy_files):
             yield self._effect("grants", file.summary, f"/policies/{index}")
-        for key in self._data.get("audit") or ():
-            what = f"checkpoints of the log go to {self._written('audit', key)}"
-            yield self._effect("grants", what, f"/audit/{key}")
+        yield from self._audit_grants()
         if self._data.get("web_search"):
             what = f"searches of the web go to {self._written('web_search', 'url')}"
             yield self._effect("grants", what, "/web_search/url")
@@ -142,6 +140,20 @@ class ConsentItems:
             yield self._effect("grants", what, "/database/url")
         for name, pointer in self._variables:
             yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
+
+    def _audit_grants(self) -> Iterator[Effect]:
+        audit = self._data.get("audit") or {}
+        for key in ("checkpoint_file", "checkpoint_webhook"):
+            if key in audit:
+                what = f"checkpoints of the log go to {self._written('audit', key)}"
+                yield self._effect("grants", what, f"/audit/{key}")
+        for index in range(len(audit.get("witnesses") or ())):
+            url, key = (self._written("audit", "witnesses", index, part) for part in ("url", "key"))
+            what = f"checkpoints of the log go to {url}, and {key} cosigns them"
+            yield self._effect("grants", what, f"/audit/witnesses/{index}")
+        for index in range(len(audit.get("witness_for") or ())):
+            what = f"a server cosigns the log of {self._written('audit', 'witness_for', index)}"
+            yield self._effect("grants", what, f"/audit/witness_for/{index}")
 
     def _upstream_grants(self) -> Iterator[Effect]:
         for upstream, said in (self._data.get("upstreams") or {}).items():

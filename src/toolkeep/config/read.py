@@ -261,6 +261,7 @@ class _File:
         webhook = at(data, "/audit/checkpoint_webhook")
         if webhook and "/audit/checkpoint_webhook" not in unresolved and (wrong := _wrong_with_url(webhook)):
             yield f"{self._document.place('/audit/checkpoint_webhook')}: {wrong}"
+        yield from self._witness_faults(data, unresolved)
         for agent, grant in (data.get("agents") or {}).items():
             from toolkeep.policy.effective_grant import check_scopes
 
@@ -274,6 +275,17 @@ class _File:
         yield from self._unknown_permissions(data, unresolved)
         yield from self._upstream_faults(data)
         yield from self._flow_faults(data, unresolved)
+
+    def _witness_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
+        for index, witness in enumerate(at(data, "/audit/witnesses") or ()):
+            for key, wrong_with in (("url", _wrong_with_witness_url), ("key", _wrong_with_witness_key)):
+                pointer = f"/audit/witnesses/{index}/{key}"
+                if pointer not in unresolved and (wrong := wrong_with(witness[key])):
+                    yield f"{self._document.place(pointer)}: {wrong}"
+        for index, key in enumerate(at(data, "/audit/witness_for") or ()):
+            pointer = f"/audit/witness_for/{index}"
+            if pointer not in unresolved and (wrong := _wrong_with_log_key(key)):
+                yield f"{self._document.place(pointer)}: {wrong}"
 
     def _flow_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
         if _has_unresolved_flow(unresolved):
@@ -319,6 +331,11 @@ class _File:
             disabled={**before.disabled, **dict(self._disabled(data))},
             checkpoint_file=_absolute(at(data, "/audit/checkpoint_file")) or before.checkpoint_file,
             checkpoint_webhook=at(data, "/audit/checkpoint_webhook") or before.checkpoint_webhook,
+            witnesses={
+                **before.witnesses,
+                **{witness["url"]: witness["key"] for witness in at(data, "/audit/witnesses") or ()},
+            },
+            witness_for=tuple(dict.fromkeys((*before.witness_for, *(at(data, "/audit/witness_for") or ())))),
             event_webhook=_event_webhook(at(data, "/events/webhook")) or before.event_webhook,
             database=_database(data.get("database")) or before.database,
             search_url=at(data, "/web_search/url") or before.search_url,
@@ -456,6 +473,42 @@ def _wrong_with_url(url: str) -> str | None:
     is_here = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
     is_safe = parts.scheme == "https" and bool(parts.hostname)
     return None if is_here or is_safe else "a webhook must start with https://"
+
+
+def _wrong_with_witness_url(url: str) -> str:
+    """A witness is asked over TLS, or on this machine, at a URL that two parsers read alike."""
+    from toolkeep.network.hosts import HostRefused, read_url
+
+    try:
+        host = read_url(url)
+    except HostRefused as refused:
+        return f"the URL of a witness cannot be used: {refused.reason}"
+    is_here = host.scheme == "http" and host.name in ("127.0.0.1", "::1")
+    return "" if host.scheme == "https" or is_here else "the URL of a witness must start with https://"
+
+
+def _wrong_with_witness_key(text: str) -> str:
+    return _wrong_with_key(text, is_witness=True)
+
+
+def _wrong_with_log_key(text: str) -> str:
+    return _wrong_with_key(text, is_witness=False)
+
+
+def _wrong_with_key(text: str, *, is_witness: bool) -> str:
+    from toolkeep.audit.errors import NoteInvalid
+    from toolkeep.audit.signed_note import Algorithm, VerifierKey
+
+    try:
+        key = VerifierKey.parse(text)
+    except NoteInvalid as error:
+        return error.message
+    # A log's key as that of a witness would let the log cosign itself.
+    if is_witness and key.algorithm is not Algorithm.COSIGNATURE:
+        return "this is the key of a log; `toolkeep audit witness` prints that of a witness"
+    if not is_witness and key.algorithm is not Algorithm.ED25519:
+        return "this is the key of a witness; `toolkeep audit key` prints that of a log"
+    return ""
 
 
 def _locate(document: Document, pointer: str, field: str) -> Place:

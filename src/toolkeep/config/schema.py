@@ -37,6 +37,7 @@ _TOOLS: Schema = {
     "description": "Tools of your own. Each names what runs it, or is executed by the client.",
     "items": {"$ref": "#/$defs/tool"},
 }
+_NOTE_KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 1024}
 _NAMES: Schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128}}
 _DISABLED = {
     "type": "array",
@@ -266,7 +267,7 @@ FILE_SCHEMA: Schema = {
         },
         "audit": {
             "type": "object",
-            "description": "Where checkpoints of the log are published.",
+            "description": "Where checkpoints of the log are published, and who cosigns them.",
             "properties": {
                 "checkpoint_file": {
                     "type": "string",
@@ -280,6 +281,31 @@ FILE_SCHEMA: Schema = {
                     "maxLength": 4096,
                     "pattern": r"^(https://|http://(127\.0\.0\.1|\[::1\]|localhost)[:/])",
                     "description": "A URL that each new checkpoint is posted to: https, or this machine.",
+                },
+                "witnesses": {
+                    "type": "array",
+                    "maxItems": 15,  # with the log's own, sixteen signatures fit into a note
+                    "description": "Witnesses that cosign the checkpoints of the log.",
+                    "items": {
+                        "type": "object",
+                        "required": ["url", "key"],
+                        "properties": {
+                            "url": {
+                                "type": "string",
+                                "minLength": 1,
+                                "maxLength": 4096,
+                                "pattern": r"^(https://|http://(127\.0\.0\.1|\[::1\])[:/])[^?#]*$",
+                                "description": "The URL before /add-checkpoint: https, or this machine.",
+                            },
+                            "key": {**_NOTE_KEY, "description": "The public key of the witness."},
+                        },
+                    },
+                },
+                "witness_for": {
+                    "type": "array",
+                    "maxItems": 1000,
+                    "description": "Public keys of the logs that `toolkeep serve` cosigns as a witness.",
+                    "items": _NOTE_KEY,
                 },
             },
         },

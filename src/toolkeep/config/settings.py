@@ -211,6 +211,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approval_wait_s: float = 0.0
     checkpoint_file: str = ""
     checkpoint_webhook: str = ""
+    witnesses: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """URLs of the witnesses that cosign the log, with their keys."""
+    witness_for: tuple[str, ...] = ()
+    """Keys of the logs that a server of this keep cosigns."""
     search_url: str = ""
     """The search engine of `web_search`."""
     event_webhook: EventWebhook | None = None

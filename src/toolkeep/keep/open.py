@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.sources.tools_file_source import Read
+    from toolkeep.storage.log.witness_folder import Witness
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
@@ -332,15 +333,41 @@ def open_tokens(project: Path) -> "Tokens":
 
     state = open_state(project)
     if database := read_configuration(project, state).database:
+        from toolkeep.storage.postgres.shared_state import row_key
         from toolkeep.storage.sql.database_location import PostgresLocation
         from toolkeep.storage.sql.tokens_table import SqlTokens
 
-        return Tokens(SqlTokens(PostgresLocation(database.url)))
+        key = row_key(database, partial(_own_key, state))
+        return Tokens(SqlTokens(PostgresLocation(database.url), key))
     from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 
     if state is None:
         raise StateUnusable("~", "there is no state folder to store tokens in", hint="set TOOLKEEP_HOME")
     return Tokens(SqliteTokens(state.folder))
+
+
+def _own_key(state: KeepState | None) -> bytes:
+    """The key of the state folder, where `database.key` names none."""
+    from toolkeep.storage.keys import Keys
+
+    if state is None:
+        raise StateUnusable(
+            "~", "there is no state folder with a key", hint="set TOOLKEEP_HOME or database.key"
+        )
+    return Keys(state.folder).secret_key()
+
+
+def open_witness(project: Path) -> "Witness | None":
+    """The witness of a project for the logs of others; None without a folder to remember them in."""
+    from toolkeep.audit.signed_note import VerifierKey
+    from toolkeep.storage.keys import Keys
+    from toolkeep.storage.log.witness_folder import Witness
+
+    state = open_state(project)
+    if state is None:
+        return None
+    keys = map(VerifierKey.parse, read_configuration(project, state).witness_for)
+    return Witness(state.folder / "witness", name=f"{Keys(state.folder).origin}/witness", keys=keys)
 
 
 def open_store(settings: Settings, state: KeepState | None) -> "SqlDefinitionStore | None":
@@ -453,6 +480,7 @@ def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecor
         state.folder,
         checkpoint_file=settings.checkpoint_file,
         checkpoint_webhook=settings.checkpoint_webhook,
+        witnesses=settings.witnesses,
         database=settings.database,
     )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolkeep.approval.question import BY_CLIENT, Answer, Question, Verdict
 from toolkeep.approval.question_text import MARGIN, name, render_question
 from toolkeep.definitions.tool_context import ToolFailed
-from toolkeep.mcp_server.client_context import Client, current_client
+from toolkeep.mcp_server.client_context import Client, ask_user, current_client
 
 # An MCP client may be the model's own host and answer by itself. Only low-risk calls accept its word; a
 # critical call needs a person that the client cannot imitate.
@@ -47,7 +47,7 @@ async def _asked(client: Client, question: Question) -> Answer | None:
     try:
         # The question id is random: with a fixed name, a client could send an "accept" in advance with
         # the first request (`inputResponses`), before any question was shown.
-        said = await client.elicit(message, _SCHEMA, name=f"approval-{question.id}")
+        said = await ask_user(client, message, _SCHEMA, name=f"approval-{question.id}")
     except ToolFailed:
         client.error = None  # the call may still be approved in the inbox
         client.person_is_asked(question)

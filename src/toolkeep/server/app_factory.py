@@ -15,7 +15,9 @@ from toolkeep.server.asgi_app import AGENT_KEY, AuthenticatedMcp, KeepApp
 from toolkeep.server.http.bearer_auth import BearerAuth
 from toolkeep.server.http.route_table import RouteTable
 from toolkeep.server.service import Service
+from toolkeep.server.witness_app import WitnessApp
 from toolkeep.storage.log.file_records import FileRecord
+from toolkeep.storage.log.witness_folder import Witness
 from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
 from toolkeep.storage.state_folder import make_private
 from toolkeep.stores.api_tokens import Tokens
@@ -37,11 +39,13 @@ def make_app(
     page_url: str = "",
     has_metrics: bool = False,
     has_traces: bool = False,
+    witness: Witness | None = None,
 ) -> KeepApp:
     """Make the app of one server. Open the keep with `approver=defer_to_inbox`.
 
     With `codes`, which hold sign-in codes, it serves the web interface, and `page_url` is its address for
-    notices to MCP clients. `client_answers` lets MCP clients approve calls of up to medium danger.
+    notices to MCP clients. `client_answers` lets MCP clients approve calls of up to medium danger. `witness`
+    cosigns the logs of other servers.
     """
     hosts = frozenset(hosts)
     if has_traces:
@@ -67,6 +71,8 @@ def make_app(
     app.on_shutdown_end(mcp.close)
     if codes is not None:
         _add_page(app, codes)
+    if witness is not None:
+        app.mount("/witness", WitnessApp(witness, "/witness"))
     return app
 
 

@@ -82,8 +82,13 @@ class World:
 
 
 @contextlib.contextmanager
-def open_world(folder: Path, tier: str = "enterprise", **options: Any) -> Iterator[World]:
-    """Serve a keep of its own, with its state in a folder."""
+def open_world(
+    folder: Path,
+    tier: str = "enterprise",
+    prepare: Callable[[Path], None] = lambda _: None,
+    **options: Any,
+) -> Iterator[World]:
+    """Serve a keep of its own, with its state in a folder; `prepare` may write into its project first."""
     home = folder / "home" / ".agent"
     home.mkdir(parents=True)
     (home / "config.yml").write_text(f"tier: {tier}\nagents:\n  writer: {{}}\n  ada: {{}}\n")
@@ -92,6 +97,7 @@ def open_world(folder: Path, tier: str = "enterprise", **options: Any) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home.parent))
         patch.setenv("TOOLKEEP_HOME", str(folder / "state"))
+        prepare(project)
         keep = open_keep(project=project, approver=defer_to_inbox, approval_wait_s=60, **options)
         with keep:
             keep.register(price, order)

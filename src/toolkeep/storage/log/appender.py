@@ -39,6 +39,7 @@ from toolkeep.storage.log.segments import (
 )
 from toolkeep.storage.state_folder import make_private
 
+_RESUME = "resume.json"
 _FRESH_LEAVES = 4096
 """Leaf hashes that are gathered before the Merkle tree takes them."""
 _LITTLE_BYTES = 64 * 1024
@@ -164,7 +165,7 @@ class Appender:
 
     def save_place(self, checkpoint: str) -> None:
         """Write the resume point, right after the checkpoint over the whole log was signed."""
-        save_place(self._audit, self._place, self._frontier, checkpoint)
+        save_place(self._audit / _RESUME, self._place, self._frontier, checkpoint)
 
     def close(self) -> None:
         """Close the segment."""
@@ -173,7 +174,7 @@ class Appender:
             self._descriptor = -1
 
     def _resume(self) -> None:
-        known = find_place(self._audit, self._checkpoints.public_key())
+        known = find_place(self._audit / _RESUME, self._audit, self._checkpoints.public_key())
         if known:
             self._place, self._frontier = known
 

@@ -23,6 +23,7 @@ from toolkeep.audit.merkle_tree import Tree
 from toolkeep.audit.signed_note import Note, VerifierKey
 from toolkeep.errors import ToolkeepError
 from toolkeep.host.after_fork import register_after_fork
+from toolkeep.storage.log.cosigned_checkpoints import covering
 from toolkeep.storage.log.durability_waiters import Waiting
 from toolkeep.storage.log.segments import SEGMENT_BYTES, Place, read_back, read_entries, read_leaves
 from toolkeep.storage.log.writer import Writer
@@ -109,7 +110,7 @@ class AuditLog:
     def prove(self, index: int, checkpoint: str | None = None) -> Proof:
         """The inclusion proof of a record; signs a checkpoint if none covers the record yet.
 
-        With a checkpoint of this log, such as one that witnesses cosigned, the proof is against that one.
+        It is against the checkpoint that most witnesses cosigned, or against the given one of this log.
         """
         note = self._covering(index) if checkpoint is None else self._checked(checkpoint, index)
         with self._proving:
@@ -143,6 +144,8 @@ class AuditLog:
         self.close()
 
     def _covering(self, index: int) -> str:
+        if cosigned := covering(self.folder, index, self._writer.keys.origin):
+            return cosigned
         note = self._writer.checkpoints.newest()
         if note is None or _size(note) <= index:
             note = self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=False)).result()

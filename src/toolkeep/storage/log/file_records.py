@@ -1,15 +1,18 @@
 """The record of calls in a state folder: audit log, bodies, idempotency ledger, approvals and keys."""
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolkeep.audit.receipt import Receipt
+from toolkeep.audit.signed_note import VerifierKey
 from toolkeep.audit.witness_protocol import Request
 from toolkeep.errors import NotRecorded
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.checkpoint_publisher import Publisher
+from toolkeep.storage.log.witness_client import WitnessClient, WitnessSender, over_http
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 from toolkeep.storage.sqlite.body_writer import BodyWriter
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
@@ -30,9 +33,13 @@ class FileRecord:
         *,
         checkpoint_file: str = "",
         checkpoint_webhook: str = "",
+        witnesses: Mapping[str, str] | None = None,
         database: "DatabaseSettings | None" = None,
     ) -> None:
-        """`database`: what several servers decide together is stored there."""
+        """`witnesses` are the URLs of the witnesses that cosign the log, with their keys.
+
+        `database`: what several servers decide together is stored there.
+        """
         self.folder = folder
         self._shared: _Shared | None = None
         self.log = AuditLog(folder)
@@ -43,6 +50,13 @@ class FileRecord:
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
+        self._sender: WitnessSender | None = None
+        if witnesses:
+            clients = [
+                WitnessClient(self.log, VerifierKey.parse(key), over_http(url))
+                for url, key in witnesses.items()
+            ]
+            self._sender = WitnessSender(self.log, clients)
         self._secret_key: bytes | None = None
         if database is not None:
             from toolkeep.storage.postgres.shared_state import SharedState
@@ -55,9 +69,7 @@ class FileRecord:
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
         if self._secret_key is None:
-            # Servers that share claims must agree on what is the same call.
-            shared = self._shared
-            self._secret_key = self._own_key() if shared is None else shared.key_for("secrets")
+            self._secret_key = self._own_key() if self._shared is None else self._shared.secret_key()
         return self._secret_key
 
     def _own_key(self) -> bytes:
@@ -87,6 +99,8 @@ class FileRecord:
         with contextlib.ExitStack() as closing:  # each is closed, even where another one raises
             if self._publisher is not None:
                 closing.callback(self._publisher.close)
+            if self._sender is not None:
+                closing.callback(self._sender.close)
             closing.callback((self._shared or self.ledger).close)
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)

@@ -1,4 +1,4 @@
-"""`resume.json`: the position of the log at a kept checkpoint, so that opening it reads on from there.
+"""The position of the log at a checkpoint, to read on from there: `resume.json`, and a file for each witness.
 
 A shortcut, trusted only as far as it can be checked: the Merkle tree must have the root that this keep's key
 signed, and the entry before the position must be the last leaf of that tree. Otherwise the log is read from
@@ -28,7 +28,7 @@ class _Resume(msgspec.Struct, frozen=True, kw_only=True):
     peaks: list[str]
 
 
-def save_place(audit: Path, place: Place, frontier: Frontier, checkpoint: str) -> None:
+def save_place(file: Path, place: Place, frontier: Frontier, checkpoint: str) -> None:
     """Write the position that the checkpoint was signed at."""
     resume = _Resume(
         checkpoint=checkpoint,
@@ -37,13 +37,21 @@ def save_place(audit: Path, place: Place, frontier: Frontier, checkpoint: str) -
         previous=place.previous,
         peaks=[peak.hex() for peak in frontier.peaks],
     )
-    write_whole(audit / "resume.json", msgspec.json.encode(resume))
+    write_whole(file, msgspec.json.encode(resume))
 
 
-def find_place(audit: Path, key: VerifierKey) -> tuple[Place, Frontier] | None:
+def saved_checkpoint(file: Path) -> str | None:
+    """The checkpoint of a saved position, unverified; None where there is none."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Resume).checkpoint
+    except (OSError, ValueError):
+        return None
+
+
+def find_place(file: Path, audit: Path, key: VerifierKey) -> tuple[Place, Frontier] | None:
     """A cursor to read on from, with the tree up to there; None where none can be trusted."""
     try:
-        resume = msgspec.json.decode((audit / "resume.json").read_bytes(), type=_Resume)
+        resume = msgspec.json.decode(file.read_bytes(), type=_Resume)
         checkpoint = open_checkpoint(resume.checkpoint, [key])
         frontier = Frontier(checkpoint.size, map(bytes.fromhex, resume.peaks))
     except (OSError, ValueError, NoteInvalid):

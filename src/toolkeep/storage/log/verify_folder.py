@@ -4,7 +4,7 @@ Safe beside running writers: the lock is held only while the lengths of the file
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,7 @@ from toolkeep.host.files import is_there
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.checkpoint_files import Checkpoints
+from toolkeep.storage.log.cosigned_checkpoints import cosigned_notes
 from toolkeep.storage.log.segments import (
     check_format,
     read_segment,
@@ -38,11 +39,12 @@ def verify(
     *,
     outside_checkpoints: Mapping[str, str] | None = None,
     public_key: VerifierKey | str | None = None,
+    witnesses: Sequence[VerifierKey] = (),
 ) -> Report:
     """The report on one log. Without a public key the keep's own is used, which its owner may have replaced.
 
     `outside_checkpoints` are signed notes from other places, by where they come from; notes of other logs are
-    skipped.
+    skipped. Each of the `witnesses` must have cosigned a checkpoint of the log.
     """
     folder = log.folder if isinstance(log, AuditLog) else log
     audit, keys = folder / "audit", Keys(folder)
@@ -66,6 +68,8 @@ def verify(
         is_own=keys.has_key(),
         kept=kept,
         outside=outside_checkpoints or {},
+        cosigned=[str(note) for note in cosigned_notes(folder)],
+        witnesses=witnesses,
     )
     scan.findings += findings
     return verify_scan(scan, given)

@@ -1,7 +1,12 @@
 """A witness in a folder: its key, the logs it knows, and the last checkpoint that it cosigned of each.
 
 Run it under another account or on another machine than the logs: otherwise an attacker who rolls a log back
-rolls the witness back, too. Requests come through `submit`, or as files through `answer_requests`.
+rolls the witness back, too. Requests come through `answer`, or as files through `answer_requests`.
+
+A log that contradicts what it signed before is an error in the witness's own log (`toolkeep.audit`). Two
+signed roots of one size prove it, and the second note is kept as evidence (`.fork`). A smaller log, or a
+missing proof, does not: anybody who has an old checkpoint, from a receipt, can send that. It is an error once
+the log itself has not shown better for a while.
 """
 
 import contextlib
@@ -11,14 +16,14 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import WitnessReason, WitnessRefused
-from toolkeep.audit.signed_note import NOTE_BYTES, Algorithm, Note, Signature, Signer, VerifierKey
-from toolkeep.audit.witness_protocol import Request, consider, origin_of
+from toolkeep.audit.signed_note import Algorithm, Note, Signature, Signer, VerifierKey
+from toolkeep.audit.witness_protocol import REQUEST_BYTES, Request, consider, origin_of
 from toolkeep.host.files import is_there
 from toolkeep.storage.atomic_files import write_once, write_whole
 from toolkeep.storage.state_folder import make_private
@@ -27,8 +32,8 @@ log = logging.getLogger("toolkeep.audit")
 
 _KEY_BYTES = 32
 """Size of an Ed25519 seed (RFC 8032)."""
-_REQUEST_BYTES = 2 * NOTE_BYTES
-"""A checkpoint, and more than the longest proof."""
+SETTLE_SECONDS: Final = 20.0
+"""How long a smaller or unproven checkpoint may be somebody else's: a log sends its newest more often."""
 _REQUEST, _COSIGNATURE, _REFUSED = ".request", ".cosignature", ".refused"
 
 
@@ -42,9 +47,20 @@ class Answered(NamedTuple):
 class Witness:
     """Cosigns a checkpoint only if it extends the last one of the same log."""
 
-    def __init__(self, folder: Path, *, name: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        keys: Iterable[VerifierKey] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`keys` are trusted beside those in the folder, as long as this witness lives."""
         self._folder = folder
         self._clock = clock
+        self._given = tuple(keys)
+        self._doubted: dict[str, float] = {}
+        self._alarmed: set[tuple[str, WitnessReason]] = set()
         make_private(folder)
         key = folder / "witness.key"
         if not is_there(key):
@@ -60,7 +76,7 @@ class Witness:
     @property
     def knows_a_log(self) -> bool:
         """Whether it trusts the key of any log; otherwise it can only refuse."""
-        return any(self._folder.glob("*.keys"))
+        return bool(self._given) or any(self._folder.glob("*.keys"))
 
     def trust(self, key: VerifierKey | str) -> None:
         """Trust a key for the log that it names, in addition to the keys trusted before."""
@@ -78,7 +94,7 @@ class Witness:
 
     def submit(self, old_size: int, proof: Sequence[bytes], checkpoint: str) -> Signature:
         """Cosign a checkpoint that extends the last one, of size `old_size`; raises `WitnessRefused`."""
-        return self._answer(Request(old_size=old_size, proof=tuple(proof), checkpoint=checkpoint))
+        return self.answer(Request(old_size=old_size, proof=tuple(proof), checkpoint=checkpoint))
 
     def answer_requests(self, folder: Path) -> Answered:
         """Answer each `*.request` file in the folder by a `.cosignature` or `.refused` file; how many.
@@ -103,7 +119,7 @@ class Witness:
     def _answer_file(self, path: Path) -> bool:
         """Whether the request was cosigned; otherwise it was refused."""
         try:
-            answer = str(self._answer(Request.parse(_read(path))))
+            answer = str(self.answer(Request.parse(_read(path))))
             suffix = _COSIGNATURE
         except WitnessRefused as refusal:
             answer, suffix = f"{refusal.held}\n{refusal.message}\n", _REFUSED
@@ -111,7 +127,8 @@ class Witness:
         path.unlink()
         return suffix == _COSIGNATURE
 
-    def _answer(self, request: Request) -> Signature:
+    def answer(self, request: Request) -> Signature:
+        """Cosign the checkpoint of a request, in any thread or process; raises `WitnessRefused`."""
         origin = origin_of(request.checkpoint)
         # Compare and replace under one lock: two concurrent requests could otherwise both extend the same
         # checkpoint, and the witness would have cosigned two histories.
@@ -119,12 +136,35 @@ class Witness:
             keys = self._keys(origin)
             if not keys:
                 raise WitnessRefused(WitnessReason.UNKNOWN_LOG, origin)
-            new = consider(request, self._last(origin), keys)
+            try:
+                new = consider(request, self._last(origin), keys)
+            except WitnessRefused as refused:
+                self._doubt(origin, refused, request.checkpoint)
+                raise
+            self._trust_again(origin)
             cosignature = self._signer.sign(new.text, timestamp=int(self._clock()))
             others = [s for s in Note.parse(request.checkpoint).signatures if s.key_id != cosignature.key_id]
             note = Note(text=new.text, signatures=(*others, cosignature))
             write_whole(self._file(origin, "checkpoint"), str(note).encode())
             return cosignature
+
+    def _doubt(self, origin: str, refused: WitnessRefused, checkpoint: str) -> None:
+        """Raise the alarm if the log contradicts what it signed before."""
+        reason, now = refused.reason, self._clock()
+        if reason is WitnessReason.FORK:
+            write_once(self._file(origin, "fork"), checkpoint.encode())
+        else:
+            is_doubtful = reason in (WitnessReason.ROLLBACK, WitnessReason.NOT_PROVEN)
+            if not is_doubtful or now - self._doubted.setdefault(origin, now) < SETTLE_SECONDS:
+                return
+        if (origin, reason) not in self._alarmed:
+            self._alarmed.add((origin, reason))
+            fields = {"origin": origin, "reason": refused.message, "held": refused.held}
+            log.error("a log contradicts what it signed before", extra=fields)
+
+    def _trust_again(self, origin: str) -> None:
+        self._doubted.pop(origin, None)
+        self._alarmed -= {(origin, reason) for reason in WitnessReason}
 
     def _last(self, origin: str) -> Checkpoint | None:
         written = self.last(origin)
@@ -135,11 +175,12 @@ class Witness:
         return Checkpoint.parse(note.text)
 
     def _keys(self, origin: str) -> list[VerifierKey]:
+        given = [key for key in self._given if key.name == origin]
         try:
             lines = self._file(origin, "keys").read_text().splitlines()
         except FileNotFoundError:
-            return []
-        return [VerifierKey.parse(line) for line in lines]
+            return given
+        return [*given, *map(VerifierKey.parse, lines)]
 
     def _file(self, origin: str, kind: str) -> Path:
         return self._folder / f"{hashlib.sha256(origin.encode()).hexdigest()[:32]}.{kind}"
@@ -158,4 +199,4 @@ def _read(path: Path) -> str:
     """A request, read up to the longest valid length; a longer one is cut, and refused for it."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 -- a descriptor
-        return file.read(_REQUEST_BYTES).decode(errors="replace")
+        return file.read(REQUEST_BYTES).decode(errors="replace")
