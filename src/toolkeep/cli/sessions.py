@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 _ID_CHARS: Final = 8
+"""Characters of an id: enough to tell the sessions of one keep apart."""
 _COLUMNS: Final = (Column("ID"), Column("STATE"), Column("LAST SEEN"), Column("AGENT"), Column("SESSION"))
 
 
