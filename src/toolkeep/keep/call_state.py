@@ -42,8 +42,9 @@ class CallState:
     """How far a call came."""
 
     __slots__ = (
-        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "permitted", "prepared",
-        "ran_ns", "recorded", "request", "result_hash_before", "slot", "tool",
+        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "is_labelled",
+        "permitted", "prepared", "ran_ns", "recorded", "request", "result_hash_before", "slot",
+        "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
@@ -61,6 +62,8 @@ class CallState:
         self.claim: Claim = NO_CLAIM
         self.is_begun = False
         """Whether its intent is in the log already."""
+        self.is_labelled = True
+        """Whether the labels of the tool describe its result."""
         self.executor: Executor | None = None
         """The executor that was asked to run it."""
         self.ran_ns = 0

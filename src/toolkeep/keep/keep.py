@@ -697,9 +697,15 @@ class Keep(ToolCatalog):
             tasks = [group.create_task(self.call(**one)) for one in calls]
         return [task.result() for task in tasks]
 
-    async def submit(self, call_id: str, value: Any, *, agent: str = LOCAL_AGENT) -> ToolResult:
-        """The client's result of a pending call: checked, hashed and recorded like any other."""
-        return await self._pipeline.submit(call_id, value, agent=agent)
+    async def submit(
+        self, call_id: str, value: Any, *, agent: str = LOCAL_AGENT, forwarded: bool = False
+    ) -> ToolResult:
+        """The client's result of a pending call: checked, hashed and recorded like any other.
+
+        `forwarded` says that somebody else chose the value, such as a remote caller: whatever the labels of
+        the tool say, it is text from outside.
+        """
+        return await self._pipeline.submit(call_id, value, agent=agent, is_labelled=not forwarded)
 
     def diagnosis(self, call_id: str) -> Diagnosis | None:
         """Why the tool of a recent call failed, for the operator: what it was denied, and its traceback.

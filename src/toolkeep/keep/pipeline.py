@@ -577,8 +577,11 @@ class Pipeline:
             value = _passed(await _checked(raw, {}, is_final=False)).value
         return pending(state.request, recorded.approved, value, state.argument_hash)
 
-    async def submit(self, call_id: str, value: Any, *, agent: str) -> ToolResult:
-        """The client's result of a pending call, from output check to record."""
+    async def submit(self, call_id: str, value: Any, *, agent: str, is_labelled: bool = True) -> ToolResult:
+        """The client's result of a pending call, from output check to record.
+
+        `is_labelled` says whether the labels of its tool describe it.
+        """
         waiting = self._pending.take(call_id, agent)
         if waiting is None:
             request = ToolCall(
@@ -589,6 +592,7 @@ class Pipeline:
                 request, refuse(request, Code.NOT_PENDING, message, "Submit the result of each call once.")
             )
         state = CallState.going_on(*waiting)
+        state.is_labelled = is_labelled
         raw = RawOutput(call=waiting[0], value=value, isolation="client", execute_ms=0.0)
         return await self._end(state, await self._through(state, self._finished(state, raw, NO_SLOT)))
 
@@ -623,6 +627,9 @@ class Pipeline:
                 if state.executor is not None or result.is_repeated:
                     flow.open(session, tool, _hosts(state.permitted))
             elif result.status == "ok" or result.value is not None:
+                if not state.is_labelled:
+                    flow.open(session, tool, _hosts(state.permitted))
+                    return result
                 if result.truncation is not None:  # a part of it as text, which no label fits
                     flow.open(session, tool)
                 body = state.body or canonical_bytes(result.value)

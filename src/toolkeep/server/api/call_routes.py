@@ -111,7 +111,9 @@ async def call_tool(
 
 async def submit_result(keep: Keep, caller: Caller, call_id: str, value: Any) -> ToolResult:
     """Submit the result of a call that the client executes itself."""
-    return await keep.submit(call_id, value, agent=caller.agent)
+    # Only a host that is trusted with sessions says what a service made, as it says what the user said.
+    forwarded = not caller.has_scope(Scope.SESSION)
+    return await keep.submit(call_id, value, agent=caller.agent, forwarded=forwarded)
 
 
 class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
