@@ -1,6 +1,8 @@
 """The log's side of witnessing: what is sent, stored and alarmed, whatever a witness answers."""
 
 import asyncio
+import fcntl
+import os
 import shutil
 import socket
 from collections.abc import Callable
@@ -18,7 +20,13 @@ from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.cosigned_checkpoints import CosignedCheckpoint, cosigned_notes
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.storage.log.verify_folder import verify
-from toolkeep.storage.log.witness_client import AGAIN_SECONDS, SILENT_SECONDS, Answer, WitnessClient
+from toolkeep.storage.log.witness_client import (
+    AGAIN_SECONDS,
+    SILENT_SECONDS,
+    Answer,
+    WitnessClient,
+    WitnessSender,
+)
 from toolkeep.storage.log.witness_folder import Witness
 
 
@@ -241,6 +249,19 @@ def test_proofs_are_made_from_what_was_added(keep: Path, peer: Peer, monkeypatch
     with AuditLog(keep) as log:
         expected = [log.prove_growth(old)[0] for old in (0, 3, 5, 7)]
     assert [last.prove_growth(old, note) for old in (0, 3, 5, 7)] == expected
+
+
+def test_one_process_of_a_keep_sends_at_a_time(keep: Path, peer: Peer) -> None:
+    (keep / "cosigned").mkdir(mode=0o700)
+    sender = WitnessSender(AuditLog(keep), [peer.client])
+    held = os.open(keep / "cosigned", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert sender._send()
+    assert not peer.asked
+    os.close(held)
+    sender._send()
+    assert peer.asked == [0]
+    sender.close()
 
 
 def test_a_witness_that_never_answers_holds_up_neither_a_call_nor_the_end(
