@@ -22,6 +22,7 @@ from tables import print_notes, print_table
 from toolkeep.events import Event, StoreFollowed
 from toolkeep.keep.keep import Keep
 from toolkeep.sources.stored_definitions import EarlierProvider, StoreProvider, offer_of
+from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, SqliteLocation
 from toolkeep.storage.sql.definition_store import SqlDefinitionStore
 from toolkeep.storage.sql.tokens_table import SqlTokens
@@ -141,7 +142,7 @@ def main() -> None:
         rows = measure("sqlite", embedded, SqliteTokens(home / "state"), base, rounds)
         if given.postgres:
             shared = PostgresLocation(given.postgres)
-            rows += measure("postgres", shared, SqlTokens(shared), base, rounds)
+            rows += measure("postgres", shared, SqlTokens(shared, RowKey(b"key")), base, rounds)
     print_table("The store", ("what", "median ms", "p99 ms", "× base"), rows)
     print_notes([f"{rounds} rounds, interleaved; base: {BASE}, durable"])
 

@@ -48,6 +48,8 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     state: ToolState = ToolState.ENABLED
     why: str = ""
     """Why it cannot be called, if so."""
+    arrived: ToolDefinition | None = None
+    """The definition of an import as its upstream brought it, if a person declared its flow on the page."""
     suspicion: str = ""
     """Suspicious text in an imported definition (prompt injection) that a person should review first."""
     compile_ms: float = 0.0
@@ -440,6 +442,8 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     conversation: str = ""
     session: str = ""
     correlation_id: str = ""
+    response: str = ""
+    """The model's response that the call is part of, as the caller names it; empty for a call alone."""
     options: CallOptions = NO_OPTIONS
     data: Mapping[str, Any] = NO_DATA
     """Per-call data of the host, for the tool's context alone; no model chooses or sees it (DEF-14)."""

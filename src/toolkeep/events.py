@@ -25,6 +25,7 @@ __all__ = [
     "ContactRefused",
     "DefinitionWarned",
     "Event",
+    "FlowDeclared",
     "HostContacted",
     "Listener",
     "PoliciesChanged",
@@ -143,6 +144,14 @@ class ToolAccepted(Event, frozen=True, kw_only=True):
     tool_name: str
     version: str
     definition_hash: str
+
+
+class FlowDeclared(Event, frozen=True, kw_only=True):
+    """A person declared roles and labels of an imported tool on the page, or took them back."""
+
+    tool_name: str
+    definition_hash: str
+    declared_by: str
 
 
 class PoliciesChanged(Event, frozen=True, kw_only=True):

@@ -46,6 +46,9 @@ def test_a_clients_servers_are_added_each_with_its_verdict(project: Path) -> Non
     assert kept.read_text() == f"{KEY}\n"
     accept(project)
     assert greeted(project) == "hello kept"
+    for option in (["--capability", "fs.read:."], ["--observe"]):
+        refused = invoke(project, "add", "mcp", "--from", str(file), *option, "--yes")
+        assert (refused.exit_code, f"{option[0]}: for one server" in refused.stderr) == (2, True)
     # One of them by its name, with options of its own: the same.
     for words in (("hello", str(file)), ("hello", "--from", str(file))):
         assert invoke(project, "remove", "hello", "--yes").exit_code == 0

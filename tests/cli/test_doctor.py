@@ -41,6 +41,7 @@ Mechanisms
   ✓ landlock
   ✓ landlock-ports
   ✓ seccomp
+  ✓ seccomp-supervisor
   ✓ memory-limit
   ✓ memory-watch
   ✓ memory-cgroup
@@ -72,6 +73,7 @@ Mechanisms
       hint: use Linux 6.2 or later with landlock in the kernel parameter lsm=
   ✓ landlock-ports
   ✓ seccomp
+  ✓ seccomp-supervisor
   ✓ memory-limit
   ✓ memory-watch
   ✓ memory-cgroup
@@ -115,6 +117,7 @@ Mechanisms
   ✓ landlock
   ✓ landlock-ports
   ✓ seccomp
+  ✓ seccomp-supervisor
   ✓ memory-limit
   ✗ memory-watch
       it is not here
@@ -156,6 +159,7 @@ Mechanisms
   ✓ landlock
   ✓ landlock-ports
   ✓ seccomp
+  ✓ seccomp-supervisor
   ✓ memory-limit
   ✓ memory-watch
   ✓ memory-cgroup

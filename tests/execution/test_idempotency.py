@@ -22,6 +22,7 @@ from toolkeep.execution.idempotency import Claim, IdempotentResult, Ledger, Memo
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.server_presence import ServerPresence
 from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 
@@ -42,11 +43,11 @@ def ledger(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[
             yield ledger
     else:
         place = PostgresLocation(request.getfixturevalue("postgres").clean())
-        with contextlib.closing(SharedDatabase(place, b"key", is_single=True)) as database:
+        with contextlib.closing(SharedDatabase(place, is_single=True)) as database:
             presence = ServerPresence(database, "server")
             presence.start()
             seen(database)
-            yield PostgresLedger(database)
+            yield PostgresLedger(database, RowKey(b"key"))
             presence.close()
 
 

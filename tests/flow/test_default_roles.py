@@ -1,11 +1,13 @@
 """What follows from a definition that declares no flow, by its import (FLO-2)."""
 
-from typing import Any
+import re
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from tests.mcp_client.test_tool_import import only as mcp_tool
 from tests.sources.openapi.documents import described, imported, operation
+from toolkeep import Destination, tool
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.argument_roles import ToolFlow
 from toolkeep.definitions.capability import Capability
@@ -101,3 +103,49 @@ def test_a_value_that_an_import_offers_is_no_choice_where_it_is_sent() -> None:
     offered = {"enum": ["a@evil.test"]}
     plan = planned(mcp_tool(server_tool({"to": {**MAIL, **offered}, "via": {**TEXT, **offered}})))
     assert dict(plan.choices) == {"via": frozenset({"a@evil.test"})}
+
+
+def test_a_model_may_choose_what_the_definition_offers() -> None:
+    @tool(effects="writes", danger="low")
+    def add(
+        stage: Literal["won", "lost"] | None = None,
+        tags: list[Literal["red", "blue"]] | None = None,
+        folder: str = "inbox",
+        copies: int = 1,
+        to: Annotated[str, Destination()] = "all@corp.example",
+    ) -> bool:
+        """Add it."""
+        return True
+
+    plan, session = planned(add.definition), SessionState("ada", "s", key="s")
+    offered = {"stage": "won", "tags": ["red", "blue"], "folder": "inbox", "copies": 1}
+    others = {
+        "stage": "gone",
+        "tags": ["red", "green"],
+        "folder": "spam",
+        "copies": 2,
+        "to": "all@corp.example",
+    }
+    assert {one.name for one in session.origins(plan, offered) if one.is_trusted} == offered.keys()
+    assert not [one.name for one in session.origins(plan, others) if one.is_trusted]
+
+
+@pytest.mark.parametrize(
+    ("effects", "leaves"),
+    [
+        ("none", False), ("reads", False), ("writes", True), (["FsWrite"], False), (["DbRead"], False),
+        (["DbWrite"], True), (["ProcessSpawn"], True), (["NetRead"], True), (["NetWrite"], True), (None, True),
+    ],
+)  # fmt: skip
+def test_what_may_send_something_out_follows_from_the_effects(effects: Any, leaves: bool) -> None:
+    # `FsWrite` needs `fs.write`
+    held = (
+        [re.sub("(?!^)([A-Z])", r".\1", one).lower() for one in effects] if isinstance(effects, list) else []
+    )
+
+    def act() -> bool:
+        """Act."""
+        return True
+
+    stated = {} if effects is None else {"effects": effects, "danger": "low", "capabilities": held}
+    assert planned(tool(**stated)(act).definition).leaves is leaves

@@ -11,6 +11,7 @@ import pytest
 
 from tests.storage.keeps import KeepOnStore
 from toolkeep import Isolation, Tier, ToolkeepError
+from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, connected, shown_url
 from toolkeep.storage.sql.tokens_table import SqlTokens
 from toolkeep.storage.sqlite.tokens_db import SqliteTokens
@@ -198,7 +199,7 @@ def test_no_token_and_no_hash_of_one_is_logged(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("sqlalchemy").setLevel(logging.DEBUG)
-    table = SqliteTokens(tmp_path / "tokens") if place.is_embedded else SqlTokens(place)
+    table = SqliteTokens(tmp_path / "tokens") if place.is_embedded else SqlTokens(place, RowKey(b"key"))
     tokens = Tokens(table)
     try:
         made = tokens.make("ci", [Scope.CALL])

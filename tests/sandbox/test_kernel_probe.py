@@ -77,8 +77,9 @@ def test_this_machine_gives_every_level() -> None:
 @pytest.mark.parametrize(
     ("poorer", "lacking", "refused"),
     [
-        (without("unshare"), NAMESPACES | {Mechanism.MEMORY_WATCH}, ALL),
-        ("user-namespaces", NAMESPACES | {Mechanism.MEMORY_WATCH}, ALL),
+        (without("unshare"), NAMESPACES | {Mechanism.MEMORY_WATCH, Mechanism.SECCOMP_SUPERVISOR}, ALL),
+        ("user-namespaces", NAMESPACES | {Mechanism.MEMORY_WATCH, Mechanism.SECCOMP_SUPERVISOR}, ALL),
+        (without("pidfd_getfd"), {Mechanism.SECCOMP_SUPERVISOR}, set()),
         ("landlock", {Mechanism.LANDLOCK, Mechanism.LANDLOCK_PORTS}, CONFINED),
         ("seccomp", {Mechanism.SECCOMP}, ALL),
         (without("mount", "mount_setattr"), {Mechanism.MOUNT_NAMESPACE}, ALL),
@@ -88,7 +89,7 @@ def test_this_machine_gives_every_level() -> None:
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can hold less than root"),
         ),
     ],
-    ids=["unshare", "user-namespaces", "landlock", "seccomp", "mounts", "limits", "admin"],
+    ids=["unshare", "user-namespaces", "pidfd", "landlock", "seccomp", "mounts", "limits", "admin"],
 )  # fmt: skip
 def test_a_poorer_machine_is_told_apart(
     poorer: str, lacking: set[Mechanism], refused: set[Isolation]
@@ -152,7 +153,7 @@ def test_for_one_level_no_more_is_tried_than_it_needs() -> None:
         probe(attempt, rehearse, levels=(level,)).require(level, connects=level is Isolation.STRICT)
     probe(attempt, rehearse)
     assert rehearsed == [*sorted(ALL), *(level for level in Isolation if level in ALL)]
-    assert [len(mechanisms) for mechanisms in tried] == [9, 6, 12, len(Mechanism)]
+    assert [len(mechanisms) for mechanisms in tried] == [9, 6, 13, len(Mechanism)]
 
 
 def test_a_rehearsal_says_why_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,9 @@ GROWN_BYTES = 48 * 1024 * 1024
 GROWN_DESCRIPTORS = 12
 
 
+KEY = "the_same_on_all_servers"
+
+
 @dataclass
 class Served:
     """One server process, and what it acknowledged."""
@@ -51,7 +54,7 @@ class Served:
     def start(self, url: str) -> None:
         config = self.folder / "home" / ".agent" / "config.yml"
         config.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(f"store:\n  url: {url}\n")
+        config.write_text(f"database: {{url: '{url}', key: {KEY}, single: true}}\n")
         self.project.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.soaked", str(self.project)],
@@ -159,10 +162,13 @@ class Soak:
         print({served.name: dict(served.answers) for served in self.servers})
 
     def _make_token(self) -> str:
+        from toolkeep.config.settings import DatabaseSettings
+        from toolkeep.storage.postgres.shared_state import row_key
         from toolkeep.storage.sql.database_location import PostgresLocation
         from toolkeep.storage.sql.tokens_table import SqlTokens
 
-        tokens = Tokens(SqlTokens(PostgresLocation(self.url)))
+        key = row_key(DatabaseSettings(url=self.url, key=KEY), lambda: b"")
+        tokens = Tokens(SqlTokens(PostgresLocation(self.url), key))
         try:
             return tokens.make("soak", ["admin"]).text
         finally:

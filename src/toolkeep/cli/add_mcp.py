@@ -29,6 +29,9 @@ from toolkeep.text.display import counted, visible
 
 _SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 """Where every shell looks for programs."""
+_FOR_ALL = frozenset(("source", "allow_new", "allow_scripts", "yes", "project", "as_json", "log_level"))
+"""Options that can be given for all servers of a client's file."""
+
 _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 
 
@@ -154,6 +157,7 @@ def command(
     if name is None:
         if source is None:
             raise click.UsageError("Missing argument 'NAME'.")
+        _check_for_all(click.get_current_context())
         _add_all(add_client_servers(root, source, options, is_agreed=yes), as_json=as_json)
         return
     check_name(name)
@@ -198,6 +202,18 @@ def command(
     ]
     if needed := " and ".join([*map(str, capabilities_of(entry)), *passed_on]):
         say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
+
+
+def _check_for_all(context: click.Context) -> None:
+    """Refuse options of one server: granted to all of a file, a capability would reach servers unseen."""
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name not in _FOR_ALL
+        and context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{', '.join(given)}: for one server of the file; give its NAME too.")
 
 
 def _add_all(verdicts: dict[str, Any], *, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,9 +11,11 @@ from toolkeep.authoring.lint_rules import lint_definition
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
-from toolkeep.limits import LISTED_NAMES
 from toolkeep.providers.vendor_registry import PROVIDERS
-from toolkeep.text.display import counted, visible
+from toolkeep.text.display import counted
+
+if TYPE_CHECKING:
+    from toolkeep.cli.lint_flow import FlowFindings
 
 
 @click.command("lint")
@@ -43,9 +45,11 @@ def command(
 
     Problems prevent registration; the rest is advice. Exit status 0 if there are none.
     """
+    targets = list(_targets(target, files, project))
+    undeclared = _undeclared([one for _, one, _ in targets if one], files, project) if flow else None
     reports = [
-        _report(name, definition, problems, providers, permissions=_permissions(project), has_flow=flow)
-        for name, definition, problems in _targets(target, files, project)
+        _report(name, definition, problems, providers, undeclared, permissions=_permissions(project))
+        for name, definition, problems in targets
     ]
     if as_json:
         print_json(reports)
@@ -77,6 +81,14 @@ def _targets(
         yield from ((tool.name, tool.definition, ()) for tool in keep_with((), project).tools())
 
 
+def _undeclared(
+    definitions: Sequence[ToolDefinition], files: tuple[Path, ...], project: Path | None
+) -> "FlowFindings":
+    from toolkeep.cli.lint_flow import FlowFindings
+
+    return FlowFindings(definitions, files, project)
+
+
 def _permissions(project: Path | None) -> Sequence[str]:
     """Permissions that the project would add, accepted or not: linting runs nothing."""
     from toolkeep.keep.open import open_state, project_folder, read_proposed
@@ -99,13 +111,13 @@ def _report(
     definition: ToolDefinition | None,
     problems: tuple[Problem, ...],
     providers: tuple[str, ...],
+    undeclared: "FlowFindings | None",
     *,
     permissions: Sequence[str],
-    has_flow: bool,
 ) -> dict[str, Any]:
     from toolkeep.registry.admit import check_definition
 
-    findings: list[dict[str, str]] = []
+    findings: list[dict[str, Any]] = []
     if definition is not None:
         refusing, warning = check_definition(definition, permissions=permissions)
         problems = (*problems, *refusing)
@@ -115,8 +127,8 @@ def _report(
             refused, lost = _for_provider(definition, provider)
             problems = (*problems, *refused)
             findings += lost
-        if has_flow and not problems:
-            findings += _undeclared_flow(definition)
+        if undeclared is not None and not problems:
+            findings += undeclared.of(definition)
     return {
         "tool": name,
         "problems": [problem.to_dict() for problem in problems],
@@ -146,43 +158,6 @@ def _for_provider(
         for loss in losses
         if loss.became != "kept"
     ]
-
-
-def _undeclared_flow(definition: ToolDefinition) -> Iterator[dict[str, str]]:
-    """The findings about one tool, which must be without problems."""
-    from toolkeep.flow.flow_plan import make_plan
-    from toolkeep.flow.undeclared import arguments_without_role, places_without_label
-    from toolkeep.registry.admit import admit
-
-    plan = make_plan(admit(definition))
-    if names := arguments_without_role(plan, definition):
-        yield {
-            "rule": "no-role",
-            "field": "parameters",
-            "message": f"{_listed(names)}: no role, so calls ask unless the user or a service named it",
-            "fix": _declare(definition, "their roles with x-flow"),
-        }
-    if places := places_without_label(plan, definition):
-        shown = _listed([place or "the whole result" for place in places])
-        yield {
-            "rule": "no-label",
-            "field": "flow",
-            "message": f"{shown}: text without a label, so a result opens the session",
-            "fix": _declare(definition, 'a label; "text" if anybody may have written it'),
-        }
-
-
-def _declare(definition: ToolDefinition, what: str) -> str:
-    source = definition.source
-    if source.is_by_hand:
-        return f"declare {what}"
-    named = f"upstreams.{source.origin}.flow.{source.name or definition.name}"
-    return f"declare {what}, under {visible(named)}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
-    return ", ".join(map(visible, names[:LISTED_NAMES])) + more
 
 
 def _without_code(problem: Problem) -> dict[str, str]:

@@ -40,7 +40,7 @@ CPU_S: Final = 1
 """What attempts are granted: enough for Python, and so little that an attempt that takes twice as much is
 fast and does no harm to the machine."""
 
-_LISTENERS: Final = ("s", "d")
+_LISTENERS: Final = ("s", "d", "p", "l")
 """Names of sockets that are baits themselves."""
 
 
@@ -384,6 +384,14 @@ class Stage:
     def granted_datagram_path(self) -> str:
         """A unix datagram socket there."""
         return self.listeners.unix(str(self.own / "d"), socket.SOCK_DGRAM)
+
+    def granted_packet_path(self) -> str:
+        """A unix socket of sequenced packets there."""
+        return self.listeners.unix(str(self.own / "p"), socket.SOCK_SEQPACKET)
+
+    def late_unix_path(self) -> str:
+        """A unix socket that the host makes there when it is asked for."""
+        return self.listeners.late_unix(str(self.own / "l"))
 
     def abstract(self) -> str:
         """An abstract unix socket."""

@@ -21,7 +21,7 @@ from toolkeep.sandbox.isolation_levels import Isolation, memory_bound
 from toolkeep.sandbox.launch import interpreter
 from toolkeep.sandbox.persistent_process import ExitReason, PersistentProcess, ProcessExited, Program
 from toolkeep.sandbox.plan import Recipe
-from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.seccomp_filters import for_level, supervision
 from toolkeep.sandbox.worker_exchange import Ending, Reply
 
 PERSISTENT: Final = "resident"
@@ -98,6 +98,7 @@ class PersistentConfined(Confined):
 
     def _persistent_recipe(self, recipe: Recipe) -> Recipe:
         """The same grant for a persistent worker, with this interpreter as its program."""
+        profile = for_level(recipe.worker.level, may_spawn=True, is_supervised=True)
         worker = replace(
             recipe.worker,
             tool="",
@@ -105,7 +106,8 @@ class PersistentConfined(Confined):
             is_persistent=True,
             may_spawn=True,
             memory_by=memory_bound(recipe.worker.level, may_spawn=True),
-            filter=for_level(recipe.worker.level, may_spawn=True).program(),
+            filter=profile.program(),
+            supervisor=supervision(profile),
         )
         run = (*recipe.grant.run, *executables(interpreter()))
         return replace(recipe, worker=worker, grant=replace(recipe.grant, run=tuple(sorted(set(run)))))

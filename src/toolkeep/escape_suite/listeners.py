@@ -44,9 +44,20 @@ class Listeners:
         made.bind(address)
         if not address.startswith("\0"):
             Path(address).chmod(0o777)
-        if kind is socket.SOCK_STREAM:
+        is_datagram = kind is socket.SOCK_DGRAM
+        if not is_datagram:
             made.listen()
-        self._listen(made, is_datagram=kind is socket.SOCK_DGRAM)
+        self._listen(made, is_datagram=is_datagram)
+        return address
+
+    def late_unix(self, address: str) -> str:
+        """The same, from the moment on that a file with this name and `-asked` is there."""
+
+        def listen() -> None:
+            if Path(f"{address}-asked").exists() and not Path(address).exists():
+                self.unix(address)
+
+        self._repeat(listen, pause_s=0.02)
         return address
 
     def _listen(self, made: socket.socket, *, is_datagram: bool = False) -> socket.socket:

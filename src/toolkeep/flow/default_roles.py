@@ -20,7 +20,7 @@ ADDRESSES: Final = frozenset({"uri", "uri-reference", "iri", "iri-reference", "h
 _MAIL: Final = frozenset({"email", "idn-email"})
 """Formats of what a call that may write sends something to; one that reads looks it up."""
 _DEPTH: Final = 8
-"""References and alternatives that are followed to the format of a parameter."""
+"""References and alternatives of a parameter that are followed."""
 
 
 class Roles(NamedTuple):
@@ -69,16 +69,22 @@ def _by_place(definition: ToolDefinition, name: str) -> Role:
     return Role.DESTROYS if request.get("method") == "DELETE" else Role.TARGET
 
 
-def _formats(root: Mapping[str, Any], schema: Any, depth: int = _DEPTH) -> Iterator[str]:
+def _formats(root: Mapping[str, Any], schema: Any) -> Iterator[str]:
     """The formats that a parameter, or each of its items, may have."""
+    for part in alternatives(root, schema):
+        if isinstance(stated := part.get("format"), str):
+            yield stated
+
+
+def alternatives(root: Mapping[str, Any], schema: Any, depth: int = _DEPTH) -> Iterator[Mapping[str, Any]]:
+    """The schemas that a parameter, or each of its items, may satisfy."""
     if not isinstance(schema, Mapping) or not depth:
         return
-    if isinstance(stated := schema.get("format"), str):
-        yield stated
+    yield schema
     below = [schema.get("items")]
     for word in ("anyOf", "oneOf", "allOf"):
         below += schema.get(word) or ()
     with contextlib.suppress(KeyError):
         below += [referred(root, schema["$ref"])] if "$ref" in schema else []
     for one in below:
-        yield from _formats(root, one, depth - 1)
+        yield from alternatives(root, one, depth - 1)

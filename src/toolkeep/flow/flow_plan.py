@@ -15,7 +15,7 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.result_labels import ANY_STEP, Label, read_labels
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Form, Role, SideEffect
-from toolkeep.flow.default_roles import roles_of
+from toolkeep.flow.default_roles import alternatives, roles_of
 from toolkeep.json_values.frozen import objects_in
 
 FORMS: Final = {
@@ -35,7 +35,15 @@ WORD_CHARS: Final = 64
 ACTING_READS: Final = frozenset({"net.read", "net.write", "process.spawn"})
 """Marks of arguments that make a reading call an act: the address that it reads says something by itself."""
 _NET: Final = ("net.read", "net.write")
-_LEAVING: Final = frozenset({SideEffect.NET_READ, SideEffect.NET_WRITE, SideEffect.WRITES})
+_LEAVING: Final = frozenset(
+    {
+        SideEffect.NET_READ,
+        SideEffect.NET_WRITE,
+        SideEffect.WRITES,
+        SideEffect.DB_WRITE,  # others read it
+        SideEffect.PROCESS_SPAWN,  # it may send anything, where nothing confines it
+    }
+)
 
 
 class Node:
@@ -120,17 +128,23 @@ def make_plan(tool: RegisteredTool) -> Plan:
 
 
 def _choices(definition: ToolDefinition, roles: Mapping[str, Role]) -> Iterator[tuple[str, frozenset[Any]]]:
-    """Enumerated values: a model that nobody misled may choose among what the definition offers.
+    """Enumerated values and defaults: a model that nobody misled may choose what the definition offers.
 
     Not where something goes or what gives access: an imported definition could name its own address.
     """
     for name, schema in definition.properties.items():
-        if not isinstance(schema, dict) or roles[name] in (Role.DESTINATION, Role.CREDENTIAL):
-            continue
-        listed = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
-        named = frozenset(one for one in listed if isinstance(one, (str, int, float)))
-        if named:
-            yield name, named
+        if roles[name] not in (Role.DESTINATION, Role.CREDENTIAL):
+            named = frozenset(_offered(definition.parameters, schema))
+            if named:
+                yield name, named
+
+
+def _offered(root: Mapping[str, Any], schema: Any) -> Iterator[str | int | float]:
+    for part in alternatives(root, schema):
+        default = part.get("default")
+        listed = [*part.get("enum", ()), part.get("const")]
+        listed += default if isinstance(default, list) else [default]
+        yield from (one for one in listed if isinstance(one, (str, int, float)))
 
 
 def _tree(definition: ToolDefinition) -> Node | None:

@@ -30,7 +30,7 @@ from toolkeep.text.display import visible
 from toolkeep.tools.catalog import CoreToolsProvider
 
 if TYPE_CHECKING:
-    from toolkeep.approval.approve import Approver
+    from toolkeep.approval.approver import Approver
     from toolkeep.config.read import Parse
     from toolkeep.config.settings import EventWebhook
     from toolkeep.config.tools_file import ToolsFile
@@ -333,15 +333,28 @@ def open_tokens(project: Path) -> "Tokens":
 
     state = open_state(project)
     if database := read_configuration(project, state).database:
+        from toolkeep.storage.postgres.shared_state import row_key
         from toolkeep.storage.sql.database_location import PostgresLocation
         from toolkeep.storage.sql.tokens_table import SqlTokens
 
-        return Tokens(SqlTokens(PostgresLocation(database.url)))
+        key = row_key(database, partial(_own_key, state))
+        return Tokens(SqlTokens(PostgresLocation(database.url), key))
     from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 
     if state is None:
         raise StateUnusable("~", "there is no state folder to store tokens in", hint="set TOOLKEEP_HOME")
     return Tokens(SqliteTokens(state.folder))
+
+
+def _own_key(state: KeepState | None) -> bytes:
+    """The key of the state folder, where `database.key` names none."""
+    from toolkeep.storage.keys import Keys
+
+    if state is None:
+        raise StateUnusable(
+            "~", "there is no state folder with a key", hint="set TOOLKEEP_HOME or database.key"
+        )
+    return Keys(state.folder).secret_key()
 
 
 def open_witness(project: Path) -> "Witness | None":

@@ -41,11 +41,13 @@ from toolkeep.mcp_client.stdio_transport import LINE_BYTES, StdioTransport, exit
 from toolkeep.mcp_client.transport import UpstreamFailed
 from toolkeep.mcp_client.upstream_provider import capabilities_of
 from toolkeep.network.hosts import WEB_PORTS, Host, HostRefused, read_url
+from toolkeep.sandbox.errors import SandboxUnavailable
 from toolkeep.sandbox.executables import executables
+from toolkeep.sandbox.isolation_cure import REMEDIES
+from toolkeep.sandbox.isolation_levels import Mechanism
 from toolkeep.sandbox.kernel_probe import Findings
 from toolkeep.sandbox.persistent_process import PersistentProcess, ProcessExited, Program
 from toolkeep.sandbox.plan import Recipe
-from toolkeep.sandbox.seccomp_filters import observer
 from toolkeep.sandbox.trusted_paths import TrustedPaths, is_within
 from toolkeep.sandbox.worker_pool import Pool
 
@@ -264,7 +266,13 @@ def _recipe(
 ) -> Recipe:
     # A way out also without a granted host: its proxy is what notes the hosts.
     place = place._replace(reach=place.reach._replace(connects=findings.has_hosts))
-    made = worker_recipe(place, findings)
+    made = worker_recipe(place, findings, unobserved=(*project.system, *project.code))
+    if made.worker.supervisor is None:
+        raise SandboxUnavailable(
+            made.worker.level,
+            missing=["seccomp-supervisor is missing (needed to observe)"],
+            hint=REMEDIES[Mechanism.SECCOMP_SUPERVISOR],
+        )
     stand_ins = project.stand_ins(folders)
     programs = {found for program in runs for found in executables(program)}
     grant = replace(made.grant, write=stand_ins, run=tuple(sorted({*made.grant.run, *programs})))
@@ -273,7 +281,7 @@ def _recipe(
     )
     # With ports it gets a name server too, which notes the hosts that it looks up without the proxy.
     ports = made.worker.ports or tuple(sorted(WEB_PORTS)) if findings.has_hosts else ()
-    worker = replace(made.worker, observer=observer((*project.system, *project.code)), ports=ports)
+    worker = replace(made.worker, ports=ports)
     return Recipe(zygote=zygote, worker=worker, grant=grant)
 
 

@@ -70,7 +70,10 @@ class Client:
         *,
         progress: "Progress | None" = None,
         notices: "ApprovalNotices | None" = None,
+        on_text: Callable[[], None],
     ) -> None:
+        """`on_text` is called before text of the work reaches the client other than as its result."""
+        self._on_text = on_text
         self._connection = connection
         self._asks: Asks = asks
         self._progress = progress
@@ -119,6 +122,10 @@ class Client:
     async def ask(self, requests: Requests) -> dict[str, Any]:
         """Send several requests at once; the answers are keyed by the same names."""
         self.require(*(one["method"] for one in requests.values()))
+        self._on_text()
+        return await self._ask(requests)
+
+    async def _ask(self, requests: Requests) -> dict[str, Any]:
         try:
             answers = await self._asks.ask(requests)
         except ProtocolError as refused:
@@ -174,8 +181,18 @@ class Client:
         if level not in LOG_LEVELS:
             raise ValueError(f"{level!r} is not one of {', '.join(LOG_LEVELS)}")
         if self._connection.hears(level):
+            self._on_text()
             named = {"logger": logger} if logger else {}
             self.emit(notification("notifications/message", {"level": level, **named, "data": data}))
+
+
+async def ask_user(client: Client, message: str, schema: dict[str, Any], *, name: str) -> dict[str, Any]:
+    """Ask the user as `Client.elicit` does, in words of the keep: they open no session."""
+    client.require("elicitation/create")
+    params = {"message": message, "requestedSchema": schema}
+    request = {name: {"method": "elicitation/create", "params": params}}
+    answer: dict[str, Any] = (await client._ask(request))[name]  # noqa: SLF001 -- of this module
+    return answer
 
 
 def fits(method: str, answer: object) -> bool:

@@ -25,8 +25,9 @@ class DetachedRequest:
         answers: dict[str, Any],
         progress: Progress | None = None,
         notices: ApprovalNotices | None = None,
+        on_text: Callable[[], None] = lambda: None,
     ) -> None:
-        self.client = Client(connection, emit, self, progress=progress, notices=notices)
+        self.client = Client(connection, emit, self, progress=progress, notices=notices, on_text=on_text)
         self.agent = connection.agent
         self.task: asyncio.Task[Any]
         self.asked: Requests = {}

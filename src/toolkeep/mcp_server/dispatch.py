@@ -383,7 +383,7 @@ class McpServer:
         uri, is_modern = _uri(message.params), connection.is_modern
         if not self._is_upstream(uri):
             work = self.features.read_resource(message.params, is_modern=is_modern)
-            return await self.calling.run(work, dict, message, connection, emit)
+            return await self.calling.run_own(work, message, connection, emit)
         wanted = self._items.find_resource(uri, connection.agent, is_modern=is_modern)
         finish = partial(value_of, is_modern=is_modern, uri=uri)
         return await self.calling.call_item(wanted, finish, message, connection, emit)
@@ -398,7 +398,7 @@ class McpServer:
         name = message.params.get("name")
         if isinstance(name, str) and name in self.features.prompts:
             work = self.features.get_prompt(message.params, arguments)
-            return await self.calling.run(work, dict, message, connection, emit)
+            return await self.calling.run_own(work, message, connection, emit)
         wanted = self._items.find_prompt(name, connection.agent, arguments)
         finish = partial(value_of, is_modern=connection.is_modern)
         return await self.calling.call_item(wanted, finish, message, connection, emit)
@@ -408,7 +408,9 @@ class McpServer:
         if wanted is None and self.features.completer is None:
             raise ProtocolError(INVALID_PARAMS, "Nothing is completed for this ref")
         if wanted is None or message.params["ref"].get("name") in self.features.prompts:
-            return await self.features.complete(message.params)
+            completed = await self.features.complete(message.params)
+            self.calling.note_text(connection)
+            return completed
         finish = partial(value_of, is_modern=connection.is_modern)
         return await self.calling.call_item(wanted, finish, message, connection, emit)
 

@@ -4,10 +4,12 @@ The agent is that of the connection. What the client says about itself is only r
 """
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from toolkeep.calls import ToolResult
@@ -109,6 +111,7 @@ class ToolCallHandler:
             caller=connection.caller,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
+            response=connection.response,
             forwarded=True,
             on_progress=progress if progress.to is not None else None,
         )
@@ -128,12 +131,30 @@ class ToolCallHandler:
             caller=connection.caller,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
+            response=connection.response,
             forwarded=True,
             on_progress=progress if progress.to is not None else None,
             kind=tool.definition.kind,
         )
         bound = (tool.name, wanted.arguments, tool.definition_hash)
         return await self.run(work, finish, message, connection, emit, bound, progress)
+
+    async def run_own(
+        self, work: Coroutine[Any, Any, Any], message: Message, connection: Connection, emit: Emit
+    ) -> dict[str, Any]:
+        """Handle one use of what the host offers beside its tools: no label describes what it gives."""
+
+        def finish(result: Any) -> dict[str, Any]:
+            self.note_text(connection)
+            return dict(result)
+
+        return await self.run(work, finish, message, connection, emit)
+
+    def note_text(self, connection: Connection) -> None:
+        """Note that text is shown to the client which is no result of a call: for flow, it is one."""
+        with contextlib.suppress(RuntimeError):  # nothing watches sessions
+            session = self._keep.session(connection.session, agent=connection.agent, caller=connection.caller)
+            session.pasted("text")
 
     async def run(
         self,
@@ -150,7 +171,8 @@ class ToolCallHandler:
         if connection.is_modern and (connection.is_askable or "requestState" in message.params):
             return await self._run_modern(work, finish, message, connection, emit, bound, progress)
         asks = DirectAsks(connection, emit)
-        client = Client(connection, emit, asks, progress=progress, notices=self.notices)
+        on_text = partial(self.note_text, connection)
+        client = Client(connection, emit, asks, progress=progress, notices=self.notices, on_text=on_text)
         token = set_current(client)
         try:
             return _finished(client, await work, finish)
@@ -177,7 +199,8 @@ class ToolCallHandler:
                 running.go_on_for(emit, progress)
                 self._give(running, answers, message, connection, bound)
             else:
-                running = DetachedRequest(connection, emit, answers, progress, self.notices)
+                on_text = partial(self.note_text, connection)
+                running = DetachedRequest(connection, emit, answers, progress, self.notices, on_text=on_text)
                 running.start(work)
         except BaseException:
             work.close()

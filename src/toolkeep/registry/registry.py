@@ -6,6 +6,7 @@ definition says `enabled: false`, in this order.
 
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,10 +15,11 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition, definition_data
 from toolkeep.definitions.version_order import fold, split_version
 from toolkeep.definitions.vocabulary import CallKind, Category, Tier, ToolState
-from toolkeep.errors import NotAccepted, StaysDisabled, ToolkeepError, UnknownTool
+from toolkeep.errors import DefinitionError, NotAccepted, StaysDisabled, ToolkeepError, UnknownTool
 from toolkeep.events import (
     Bus,
     DefinitionWarned,
+    FlowDeclared,
     ToolAccepted,
     ToolQuarantined,
     ToolRegistered,
@@ -25,13 +27,23 @@ from toolkeep.events import (
     ToolUnregistered,
 )
 from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.registry.declared_flow import check_flow, declared_tool, undeclared_tool
 from toolkeep.registry.snapshot import EMPTY, Draft, is_import, with_state
-from toolkeep.stores.registry_state import MemoryState, Pin, RegistryState, accepted, pin_key, with_switch
+from toolkeep.stores.registry_state import (
+    DeclaredFlow,
+    MemoryState,
+    Pin,
+    RegistryState,
+    accepted,
+    pin_key,
+    with_switch,
+)
 from toolkeep.text.nearest import nearest_by_alias
 
 SWITCHED_OFF = "it was switched off"
 SAID_BY_DEFINITION = "its definition says enabled: false"
 CHANGED = "its definition changed since it was accepted"
+OTHER_FLOW = "its roles and labels were declared for another definition: declare them again on its page"
 NEW = "it is new since the tools of its upstream were accepted"
 
 
@@ -84,6 +96,7 @@ class ToolRegistry:
         """The persistent switches, as this process last read them."""
         self._switches = dict(self._remembered)
         self._pins = {pin.key: pin for pin in self._state.pins()}
+        self._flows = {flow.key: flow for flow in self._state.flows()}
         self._locked = locked or LockedSets()
 
     def add(self, tool: RegisteredTool) -> RegisteredTool:
@@ -191,7 +204,7 @@ class ToolRegistry:
                 what = f"the definition of tool {name!r} that waits is not the one with this hash"
                 raise NotAccepted(what, hint="review it again: it has changed")
             new = self._pins[pin.key] = accepted(pin)
-            taken = self._in_its_state(_with_version(tool, new.version))
+            taken = self._as_pinned(tool, new)
             draft = Draft(self.snapshot, self._tier)
             draft.change(key, lambda _: taken)
             self.snapshot = draft.finish()
@@ -199,19 +212,62 @@ class ToolRegistry:
         self._bus.tell(told)
         return taken
 
+    def declared_flow(self, tool: RegisteredTool) -> DeclaredFlow | None:
+        """What a person declared about an imported tool on the page."""
+        return self._flows.get(pin_key(tool)) if is_import(tool) else None
+
+    def declare_flow(self, name: str, declared: Mapping[str, Any] | None, *, by: str) -> RegisteredTool:
+        """Use these roles and labels of an imported tool instead of those in its definition; None ends that.
+
+        Raises `DefinitionInvalid` for what does not fit the definition. The pin stays: it is about what the
+        upstream sent.
+        """
+        with self._lock:
+            key = self._key(name)
+            held = self.snapshot.families[key][0]
+            pin = self.pinned(held)
+            is_held_back = held.state is ToolState.QUARANTINED and held.why != OTHER_FLOW
+            if pin is None or not pin.is_accepted or is_held_back or isinstance(held.runner, ForeignTool):
+                what = f"tool {held.name!r} is no accepted tool of an upstream"
+                raise NotAccepted(what, hint="declare the flow of other tools where they are defined")
+            tool = undeclared_tool(held)
+            if declared is None:
+                self._state.drop_flow(pin.key)
+                self._flows.pop(pin.key, None)
+            else:
+                check_flow(tool, declared)
+                flow = DeclaredFlow(
+                    origin=pin.origin,
+                    name=pin.name,
+                    definition_hash=pin.definition_hash,
+                    declared=dict(declared),
+                    declared_by=by,
+                )
+                self._state.put_flow(flow)
+                self._flows[pin.key] = flow
+            taken = self._as_pinned(tool, pin)
+            draft = Draft(self.snapshot, self._tier)
+            draft.change(key, lambda _: taken)
+            self.snapshot = draft.finish()
+        self._bus.tell(
+            FlowDeclared(tool_name=taken.name, definition_hash=taken.definition_hash, declared_by=by)
+        )
+        return taken
+
     def follow(self) -> None:
         """Apply the switches and pins that other processes stored, and publish what changed."""
         with self._lock:
-            before, earlier = self.snapshot, self._pins
+            before, earlier, declared = self.snapshot, self._pins, self._flows
             remembered = dict(self._state.switches())
             for switch, enabled in remembered.items():
                 if self._remembered.get(switch) is not enabled:  # what only this process switched stays
                     self._switches = with_switch(self._switches, switch, enabled=enabled)
             self._remembered = remembered
             self._pins = {pin.key: pin for pin in self._state.pins()}
+            self._flows = {flow.key: flow for flow in self._state.flows()}
             draft = Draft(before, self._tier)
             for key in before.families:
-                draft.change(key, lambda tool: self._followed(tool, earlier))
+                draft.change(key, lambda tool: self._followed(tool, earlier, declared))
             self.snapshot = draft.finish()
         for key, family in before.families.items():
             for old, new in zip(family, self.snapshot.families.get(key, ()), strict=False):
@@ -219,20 +275,40 @@ class ToolRegistry:
                     told = ToolSwitched(tool_name=new.name, version=new.version, state=new.state.value)
                     self._bus.tell(told)
 
-    def _followed(self, tool: RegisteredTool, earlier: Mapping[tuple[str, str], Pin]) -> RegisteredTool:
+    def _followed(
+        self,
+        tool: RegisteredTool,
+        earlier: Mapping[tuple[str, str], Pin],
+        declared: Mapping[tuple[str, str], DeclaredFlow],
+    ) -> RegisteredTool:
         """A tool according to the stored state; writes nothing, because another process may be writing."""
         key = pin_key(tool) if is_import(tool) else None
         before, now = earlier.get(key) if key else None, self._pins.get(key) if key else None
-        if _moment(before) == _moment(now):
+        if _moment(before) == _moment(now) and (not key or declared.get(key) == self._flows.get(key)):
             return self._restate(tool)
+        tool = undeclared_tool(tool)
         waited = before is not None and before.pending_hash == _arrived(tool).hash
-        if tool.state is ToolState.QUARANTINED and not waited:
+        if tool.state is ToolState.QUARANTINED and not waited and tool.why != OTHER_FLOW:
             return tool  # for another reason than its pin, such as a file that nobody accepted
         if now is None or not _is_pinned(now, tool):
             return with_state(tool, ToolState.QUARANTINED, CHANGED)
         if why := self._locked.disagreement(now):
             return with_state(tool, ToolState.QUARANTINED, why)
-        return self._in_its_state(_with_version(tool, now.version))
+        return self._as_pinned(tool, now)
+
+    def _as_pinned(self, tool: RegisteredTool, pin: Pin) -> RegisteredTool:
+        """An accepted import: with its version, what a person declared about its flow, and its state."""
+        tool = _with_version(tool, pin.version)
+        flow = self._flows.get(pin.key)
+        if flow is not None:
+            # Left out, what they call secret would be open; used, they could call a recipient content.
+            if flow.definition_hash != pin.definition_hash:
+                return with_state(tool, ToolState.QUARANTINED, OTHER_FLOW)
+            try:
+                tool = declared_tool(tool, flow.declared)
+            except DefinitionError:
+                return with_state(tool, ToolState.QUARANTINED, OTHER_FLOW)
+        return self._in_its_state(tool)
 
     def pinned(self, tool: RegisteredTool) -> Pin | None:
         """The pin of an imported tool."""
@@ -334,7 +410,7 @@ class ToolRegistry:
             disagreement = self._locked.disagreement(met)
             if met.definition_hash != _arrived(tool).hash or disagreement:
                 return with_state(tool, ToolState.QUARANTINED, _why_it_waits(met, tool, disagreement))
-            tool = _with_version(tool, met.version)
+            return self._as_pinned(tool, met)
         return self._in_its_state(tool)
 
     def _in_its_state(self, tool: RegisteredTool) -> RegisteredTool:

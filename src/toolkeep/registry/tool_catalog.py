@@ -166,6 +166,21 @@ class ToolCatalog:
         """
         return self._registry.accept(name, definition_hash)
 
+    def declare_flow(
+        self, name: str, declared: Mapping[str, Any] | None, *, by: str = "local"
+    ) -> RegisteredTool:
+        """Use these roles and labels of an imported tool, as `upstreams.NAME.flow` would say them.
+
+        They replace those of its definition, and are persistent; None takes them back. `by` is the person
+        who promises them. If the upstream changes the tool, they no longer count, and it is quarantined.
+        """
+        return self._registry.declare_flow(name, declared, by=by)
+
+    def declared_flow(self, name: str) -> Mapping[str, Any] | None:
+        """What `declare_flow` was given for a tool, also if it counts for an earlier definition only."""
+        flow = self._registry.declared_flow(self._registry.get(name))
+        return None if flow is None else flow.declared
+
     # --- stored definitions ----------------------------------------------------------------------
 
     @property

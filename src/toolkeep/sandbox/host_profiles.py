@@ -17,7 +17,7 @@ _DENIED: Final = """
     fspick fanotify_init quotactl quotactl_fd setdomainname
     open_by_handle_at lookup_dcookie nfsservctl userfaultfd uselib ustat sysfs _sysctl
     mbind get_mempolicy set_mempolicy set_mempolicy_home_node move_pages migrate_pages
-    kcmp pidfd_getfd process_madvise process_mrelease
+    kcmp process_madvise process_mrelease
     afs_syscall tuxcall security vserver getpmsg putpmsg epoll_ctl_old epoll_wait_old
 """
 """What container runtimes deny without added capabilities and toolkeep does not need: kernel-wide settings,

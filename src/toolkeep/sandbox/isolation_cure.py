@@ -24,6 +24,8 @@ REMEDIES: Final[Mapping[Mechanism, str]] = {
     Mechanism.LANDLOCK_PORTS: "use Linux 6.7 or later; until then tools at strict reach no host",
     Mechanism.LANDLOCK: "use Linux 6.2 or later with landlock in the kernel parameter lsm=",
     Mechanism.SECCOMP: "use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+    Mechanism.SECCOMP_SUPERVISOR: "use Linux 6.9 or later, with kernel.yama.ptrace_scope at most 1; until "
+    "then persistent programs have no unix sockets",
     Mechanism.MEMORY_LIMIT: "see why RLIMIT_AS has no effect here",
     Mechanism.MEMORY_WATCH: "let this user see its own processes in /proc: no hidepid there, and a kernel "
     "with CONFIG_PROC_CHILDREN",

@@ -56,6 +56,8 @@ class Mechanism(StrEnum):
     LANDLOCK_PORTS = "landlock-ports"
     """Required by no level: without it a confined tool reaches no host, and everything else holds."""
     SECCOMP = "seccomp"
+    SECCOMP_SUPERVISOR = "seccomp-supervisor"
+    """Required by no level: without it a persistent program has no unix sockets."""
     MEMORY_LIMIT = "memory-limit"
     MEMORY_WATCH = "memory-watch"
     MEMORY_CGROUP = "memory-cgroup"
@@ -98,6 +100,8 @@ def needed(level: Isolation, *, has_processes: bool = True) -> AbstractSet[Mecha
     """Mechanisms that a level uses, or may use; without `has_processes` for workers of one process."""
     found = frozenset[Mechanism]().union(*(NEEDS[guarantee] for guarantee in PROMISES[level]))
     found |= {Mechanism.LANDLOCK_PORTS} if level is Isolation.STRICT else set()
+    if has_processes and level is Isolation.STRICT:
+        found |= {Mechanism.SECCOMP_SUPERVISOR}
     return found | set(TREE_BOUNDS) if has_processes and level in _WITH_PROCESSES else found
 
 

@@ -89,8 +89,15 @@ class Findings(msgspec.Struct, frozen=True):
     @property
     def has_hosts(self) -> bool:
         """Whether confined tools can be limited to single hosts here."""
-        found = (finding for finding in self.findings if finding.mechanism is Mechanism.LANDLOCK_PORTS)
-        return any(finding.works for finding in found)
+        return self._works(Mechanism.LANDLOCK_PORTS)
+
+    @property
+    def has_supervisor(self) -> bool:
+        """Whether the connections of a persistent program can be made for it here."""
+        return self._works(Mechanism.SECCOMP_SUPERVISOR)
+
+    def _works(self, mechanism: Mechanism) -> bool:
+        return any(finding.works for finding in self.findings if finding.mechanism is mechanism)
 
     def remedy_for(self, finding: Finding) -> str:
         """What to do about a mechanism; empty if it works."""

@@ -28,7 +28,7 @@ from toolkeep.sandbox.worker_pool import REAP_SECONDS, Pool
 from toolkeep.sandbox.worker_source import Streams, Worker
 
 OnNamed = Callable[[str, str], None]
-"""What a program did with a name (`seccomp_filters.observer`), and the name."""
+"""What a program did with a name (`seccomp_filters.supervision`), and the name."""
 
 _SAID_BYTES: Final = 16 * 1024
 """Longest control frame of our own code in a worker."""

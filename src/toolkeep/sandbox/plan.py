@@ -29,9 +29,10 @@ SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
     *("/etc/localtime", "/etc/timezone", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/mime.types"),
+    *("/etc/fonts", "/etc/chromium.d"),
 )
-"""What Python and its shared libraries need of a Linux system; missing ones are skipped. No /etc as a whole:
-it holds host names, users and keys."""
+"""What Python, shared libraries and browsers need of a Linux system; missing ones are skipped. No /etc as a
+whole: it holds host names, users and keys."""
 
 DEFAULT_ENVIRONMENT: Final = (
     ("HOME", SCRATCH),
@@ -196,8 +197,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may start processes; at standard every worker may."""
     is_persistent: bool = False
     """Whether it is persistent: it runs a program for many calls, instead of a tool for one."""
-    observer: Mapping[str, Any] | None = None
-    """Which system calls of its program to observe, if any (`seccomp_filters.observer`)."""
+    supervisor: Mapping[str, Any] | None = None
+    """What the supervisor of its program has to know (`seccomp_filters.supervision`); None for none."""
     memory_by: Mechanism = Mechanism.MEMORY_LIMIT
     """What bounds its memory; a per-process rlimit is enough only for a single process."""
     limits: ResourceLimits = msgspec.field(default_factory=ResourceLimits)
@@ -217,6 +218,8 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a way out is for strict workers: restricted has none, standard needs none")
         if self.ports and not (self.connects and self.is_persistent and len(self.ports) <= MOST_PORTS):
             raise ValueError(f"at most {MOST_PORTS} ports are for a persistent worker with a way out")
+        if self.supervisor and not (self.is_persistent and self.level is Isolation.STRICT):
+            raise ValueError("a supervisor is for the program of a persistent worker at strict")
         for path in (*self.import_paths, *self.packages):
             _check_canonical(path)
         if self.is_persistent and not self.has_processes:
@@ -247,7 +250,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             "connects": self.connects,
             "ports": self.ports,
             "stays": self.is_persistent,
-            "observer": self.observer,
+            "supervisor": self.supervisor,
             "filter": _encoded(self.template_filter if is_template else self.filter),
             "limits": limits,
         }

@@ -5,14 +5,14 @@ Input: the architecture and the grants of the call. Output: a `Profile`, which a
     standard    denylist: calls that reach beyond the process or outlive it are refused
     strict      allowlist: only what ordinary programs need
     restricted  allowlist: computing, threads, reading; no writing, no processes,
-                no sockets but a stream pair
+                no sockets but a pair
 
 A filter is one layer. It cannot see paths or addresses: the mount namespace, Landlock and the network
 namespace decide which files and hosts are reachable. It must be installed after them, because it takes away
 the calls that set them up. It does not bound time or memory, and it trusts the kernel.
 """
 
-import base64
+import functools
 from collections.abc import Iterable, Mapping
 from errno import EACCES, EAFNOSUPPORT, EINVAL, ENOPROTOOPT, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM
 from typing import Any, Final
@@ -136,10 +136,11 @@ capabilities). cp and sed go on without them where a file system reports EOPNOTS
 
 _SPAWN: Final = """
     fork vfork execve setpgid setsid
-    kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal
+    kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal capset
 """
-"""Child processes and signals to them; the pid namespace limits whom a signal reaches. execveat is missing:
-it runs files that no path names, such as a memfd, past Landlock's execute rules."""
+"""Child processes and signals to them; the pid namespace limits whom a signal reaches. capset: browsers drop
+the capabilities of their children, and a worker has none that it could keep. execveat is missing: it runs
+files that no path names, such as a memfd, past Landlock's execute rules."""
 
 # --- rules on arguments ---------------------------------------------------------------------------
 # The kernel reads pids, commands, options, families and modes as int, so their tests ignore the high half.
@@ -344,6 +345,11 @@ _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _TYPE: Final = 0xF
 """Bits of a socket's type; the rest are SOCK_NONBLOCK and SOCK_CLOEXEC."""
 _STREAM: Final = 1
+_SEQPACKET: Final = 5
+_CONNECTED_TYPES: Final = (_STREAM, _SEQPACKET)
+"""Unix sockets of these types send to their peer alone: the kernel refuses an address in sendmsg(2) on the
+first and ignores it on the second. A datagram socket (SOCK_RAW is one too), even an end of a pair, sends to
+any unix datagram socket that it can name."""
 
 _SOL_SOCKET, _SOL_TCP = 1, 6
 _ATTACH_FILTERS: Final = (26, 50, 51, 52)
@@ -363,9 +369,10 @@ _NO_FAMILY: Final = errno(EAFNOSUPPORT)
 _FASTOPEN: Final = 0x20000000
 """MSG_FASTOPEN connects while sending, and Landlock only checks connect()."""
 
-_STREAM_PAIR: Final[Mapping[str, Rule]] = {
-    # A datagram socket, even one end of a pair, can sendto() any unix datagram socket that it can name.
-    "socketpair": Choice(IsOneOf(0, (_UNIX,)), _only_if(IsOneOf(1, (_STREAM,), mask=_TYPE)), REFUSED),
+_IS_CONNECTED_TYPE: Final = IsOneOf(1, _CONNECTED_TYPES, mask=_TYPE)
+
+_CONNECTED_PAIR: Final[Mapping[str, Rule]] = {
+    "socketpair": Choice(IsOneOf(0, (_UNIX,)), _only_if(_IS_CONNECTED_TYPE), REFUSED),
     # The fifth argument points to an address; NULL sends to the connected peer.
     "sendto": Choice(HasFlag(3, _FASTOPEN), REFUSED, _only_if(IsOneOf(4, (0,), is_wide=True))),
     "setsockopt": Choice(
@@ -390,10 +397,29 @@ _CONNECT: Final[Mapping[str, Rule]] = {
         IsOneOf(1, (_SOL_IP,)),
         _only_if(IsOneOf(2, _OF_IP), _NO_OPTION),
         Choice(
-            IsOneOf(1, (_SOL_IPV6,)), _only_if(IsOneOf(2, _OF_IPV6), _NO_OPTION), _STREAM_PAIR["setsockopt"]
+            IsOneOf(1, (_SOL_IPV6,)),
+            _only_if(IsOneOf(2, _OF_IPV6), _NO_OPTION),
+            _CONNECTED_PAIR["setsockopt"],
         ),
     ),
 }
+
+
+def _with_unix_sockets(rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """The rules with unix sockets, for a program in a network namespace of its own with a supervisor.
+
+    The path of connect(2) is in memory, where BPF cannot read it, and a socket of the host may lie in a
+    granted folder. So a supervisor makes each connection (`guest/supervisor`); without one the call fails
+    with ENOSYS. bind(2) needs none: Landlock decides where a socket may be made. Listening on TCP reaches
+    nobody: Landlock allows no port for bind, and the namespace is the program's own.
+    """
+    return {
+        **rules,
+        **dict.fromkeys(("bind", "listen", "accept", "accept4"), ALLOW),
+        "socket": Choice(IsOneOf(0, (_UNIX,)), _only_if(_IS_CONNECTED_TYPE), rules.get("socket", _NO_FAMILY)),
+        "connect": NOTIFY,
+    }
+
 
 # --- refused at the standard level ---------------------------------------------------------------
 
@@ -476,11 +502,16 @@ _EVERYWHERE: Final = (_COMPUTE, _DESCRIPTORS, _SIGNALS_AND_TIME, _PROCESS_INFO, 
 
 
 def for_level(
-    level: Isolation, *, may_spawn: bool = False, may_connect: bool = False, is_suspendable: bool = False
+    level: Isolation,
+    *,
+    may_spawn: bool = False,
+    may_connect: bool = False,
+    is_suspendable: bool = False,
+    is_supervised: bool = False,
 ) -> Profile:
     """The profile of a level on this machine; the `may_…` options count only at strict.
 
-    A suspendable program cannot resume itself after SIGSTOP.
+    A suspendable program cannot resume itself after SIGSTOP. A supervised one has unix sockets, at strict.
     """
     architecture = this_machine()
     if architecture is None:
@@ -488,7 +519,9 @@ def for_level(
     if level is Isolation.STANDARD:
         profile = standard(architecture)
     elif level is Isolation.STRICT:
-        profile = strict(architecture, may_spawn=may_spawn, may_connect=may_connect)
+        profile = strict(
+            architecture, may_spawn=may_spawn, may_connect=may_connect, is_supervised=is_supervised
+        )
     else:
         profile = restricted(architecture)
     return suspendable(profile) if is_suspendable else profile
@@ -512,7 +545,9 @@ def standard(architecture: Architecture) -> Profile:
     return _profile(architecture, rules, default=ALLOW)
 
 
-def strict(architecture: Architecture, *, may_spawn: bool, may_connect: bool) -> Profile:
+def strict(
+    architecture: Architecture, *, may_spawn: bool, may_connect: bool, is_supervised: bool = False
+) -> Profile:
     """Allowlist: files, threads, and where granted processes and TCP connections."""
     rules = {
         **_all((*_EVERYWHERE, _READ_FILES, _WRITE_FILES), ALLOW),
@@ -523,16 +558,18 @@ def strict(architecture: Architecture, *, may_spawn: bool, may_connect: bool) ->
         **_MODES,
         **_RENAMES,
         **_FALLOCATE,
-        **_STREAM_PAIR,
+        **_CONNECTED_PAIR,
         **_SENDMSG,
         **(_PROCESSES if may_spawn else _THREADS),
         **(_CONNECT if may_connect else {}),
     }
+    if is_supervised:
+        rules = _with_unix_sockets(rules)
     return _profile(architecture, rules, default=REFUSED)
 
 
 def restricted(architecture: Architecture) -> Profile:
-    """Allowlist: threads and reading; no writing, no processes, no sockets but a stream pair."""
+    """Allowlist: threads and reading; no writing, no processes, no sockets but a pair."""
     rules = {
         **_all((*_EVERYWHERE, _READ_FILES), ALLOW),
         **_OPEN_TO_READ,
@@ -540,7 +577,7 @@ def restricted(architecture: Architecture) -> Profile:
         **_OWN_PRIORITY_AND_LIMITS,
         **_READ_OWN_LIMITS,
         **_THREADS,
-        **_STREAM_PAIR,
+        **_CONNECTED_PAIR,
     }
     return _profile(architecture, rules, default=REFUSED)
 
@@ -551,7 +588,7 @@ def _profile(architecture: Architecture, rules: Mapping[str, Rule], *, default: 
     return Profile(architecture=architecture, rules=present, default=default)
 
 
-# --- observation ----------------------------------------------------------------------------------
+# --- supervision and observation ------------------------------------------------------------------
 
 _OBSERVED: Final = """
     open read - 0 1            openat read 0 1 2          creat write - 0 -
@@ -571,26 +608,35 @@ _FIELDS: Final = 5
 """Words of each row."""
 
 
-def observer(shown: Iterable[str]) -> dict[str, Any]:
-    """What a worker needs to observe its program: a filter that reports calls with a name in them.
+def observed(profile: Profile) -> Profile:
+    """A profile that also reports the calls with a name in them; not those that it refuses."""
+    rules = {name: _reported(rule) if name in _rows() else rule for name, rule in profile.rules.items()}
+    return _profile(profile.architecture, rules, default=profile.default)
 
-    The supervisor notes a call and lets it continue. The worker's own filter counts first: a call that it
-    refuses is refused, and not seen. Files below `shown` are not noted: a runtime names thousands of them.
-    ValueError where there is no filter for this kind of processor.
+
+def _reported(rule: Rule) -> Rule:
+    if isinstance(rule, Action):
+        return NOTIFY if rule == ALLOW else rule
+    return Choice(rule.test, _reported(rule.then), _reported(rule.otherwise))
+
+
+def supervision(profile: Profile, shown: Iterable[str] | None = None) -> dict[str, Any]:
+    """What the supervisor of a program has to know about the calls that its filter reports.
+
+    With `shown`, the program is observed: names are noted, but not those of files below these folders,
+    because a runtime names thousands of them.
     """
-    architecture = this_machine()
-    if architecture is None:
-        raise ValueError("there is no system call filter for this kind of processor")
-    words = _OBSERVED.split()
-    rows = [words[start : start + _FIELDS] for start in range(0, len(words), _FIELDS)]
-    known = {name: rest for name, *rest in rows if name in architecture.numbers}
-    filter_program = assemble(dict.fromkeys(known, NOTIFY), ALLOW, architecture, unknown=ALLOW)
+    numbers = profile.architecture.numbers
     return {
-        "filter": base64.b64encode(filter_program.for_process(1)).decode("ascii"),
-        "shown": list(shown),
-        "calls": {str(architecture.numbers[name]): _argument_places(rest) for name, rest in known.items()},
+        "calls": {str(numbers[name]): places for name, places in _rows().items() if name in numbers},
+        "shown": None if shown is None else list(shown),
     }
 
 
-def _argument_places(words: list[str]) -> list[str | int]:
-    return [words[0], *(-1 if word == "-" else int(word) for word in words[1:])]
+@functools.cache
+def _rows() -> Mapping[str, list[str | int]]:
+    words = _OBSERVED.split()
+    rows = (words[start : start + _FIELDS] for start in range(0, len(words), _FIELDS))
+    return {
+        name: [what, *(-1 if word == "-" else int(word) for word in places)] for name, what, *places in rows
+    }

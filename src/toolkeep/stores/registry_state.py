@@ -1,4 +1,4 @@
-"""Registry state beyond one process: enable switches and pins. Protocol and in-memory implementation."""
+"""Registry state beyond one process: switches, pins, declared flow. Protocol and in-memory implementation."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -34,6 +34,23 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     def is_accepted(self) -> bool:
         """Whether a definition was accepted, whatever is pending."""
         return bool(self.definition_hash)
+
+
+class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """Roles and labels that a person declared for an imported tool, instead of those in its definition."""
+
+    origin: str
+    name: str
+    definition_hash: str
+    """Of the pin that the person saw. They count for no other definition: names may mean something else."""
+    declared: dict[str, Any]
+    """As under `upstreams.NAME.flow` of a configuration."""
+    declared_by: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The key of the pin."""
+        return self.origin, self.name
 
 
 def accepted(pin: Pin) -> Pin:
@@ -88,7 +105,16 @@ class RegistryState(Protocol):
         """Accept the pending definition; False if another one is pending by now (compare and swap)."""
 
     def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
-        """Replace all pins of these origins atomically."""
+        """Replace all pins of these origins atomically; declared flow goes with the last pin of its tool."""
+
+    def flows(self) -> Iterable[DeclaredFlow]:
+        """All declared flow."""
+
+    def put_flow(self, flow: DeclaredFlow) -> None:
+        """Store the declared flow of a tool, instead of an earlier one."""
+
+    def drop_flow(self, key: tuple[str, str]) -> None:
+        """Forget the declared flow of a tool."""
 
 
 class MemoryState:
@@ -97,6 +123,7 @@ class MemoryState:
     def __init__(self) -> None:
         self._switches: dict[str, bool] = {}
         self._pins: dict[tuple[str, str], Pin] = {}
+        self._flows: dict[tuple[str, str], DeclaredFlow] = {}
 
     def switches(self) -> Mapping[str, bool]:
         """Enabled or disabled, by case-folded `name` or `name@version`."""
@@ -130,7 +157,20 @@ class MemoryState:
         return True
 
     def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
-        """Replace all pins of these origins atomically."""
+        """Replace all pins of these origins atomically; declared flow goes with the last pin of its tool."""
         gone = set(origins)
         kept = {key: pin for key, pin in self._pins.items() if pin.origin not in gone}
         self._pins = kept | {pin.key: pin for pin in pins}
+        self._flows = {key: flow for key, flow in self._flows.items() if key in self._pins}
+
+    def flows(self) -> Iterable[DeclaredFlow]:
+        """All declared flow."""
+        return tuple(self._flows.values())
+
+    def put_flow(self, flow: DeclaredFlow) -> None:
+        """Store the declared flow of a tool, instead of an earlier one."""
+        self._flows[flow.key] = flow
+
+    def drop_flow(self, key: tuple[str, str]) -> None:
+        """Forget the declared flow of a tool."""
+        self._flows.pop(key, None)

@@ -69,6 +69,7 @@ _LINES: dict[type[Event], _Line] = {
     events.ToolUnregistered: _Line(_REGISTRY, logging.INFO, "tool unregistered"),
     events.ToolQuarantined: _Line(_REGISTRY, logging.WARNING, "tool quarantined"),
     events.ToolAccepted: _Line(_REGISTRY, logging.INFO, "tool accepted"),
+    events.FlowDeclared: _Line(_REGISTRY, logging.INFO, "flow declared"),
     events.PoliciesChanged: _Line(_POLICY, logging.INFO, "policies changed"),
     events.CompiledPolicyDisputed: _Line(
         _POLICY,

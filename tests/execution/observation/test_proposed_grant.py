@@ -163,7 +163,7 @@ def test_a_proposal_is_short_and_safe_to_print(home: Path) -> None:
 
 
 def test_programs_are_offered_by_name_and_never_from_elsewhere(home: Path) -> None:
-    for name in ("project/run.sh", "notes/run.sh", "project/plain"):
+    for name in ("project/run.sh", "notes/run.sh", "project/npm", "project/plain"):
         (home / name).write_text("#!/bin/sh\n")
         (home / name).chmod(0o600 if name.endswith("plain") else 0o700)
     named = (
@@ -172,6 +172,7 @@ def test_programs_are_offered_by_name_and_never_from_elsewhere(home: Path) -> No
         "/nowhere/git",
         "project/run.sh",
         "notes/run.sh",
+        "project/npm",
         "project/plain",
     )
     made = proposed(home, [("run", name) for name in named])
@@ -179,7 +180,10 @@ def test_programs_are_offered_by_name_and_never_from_elsewhere(home: Path) -> No
         ("runs ./run.sh", "process.spawn:./run.sh"),
         ("runs env", "process.spawn:env"),
     ]
-    assert made.notes == ("~/notes/run.sh is outside the project; grant it yourself if it should be used",)
+    assert made.notes == (
+        "~/notes/run.sh is outside the project; grant it yourself if it should be used",
+        "./npm installs packages, which nobody checks then; grant it yourself if it should be started",
+    )
 
 
 def test_only_public_hosts_are_offered(home: Path) -> None:

@@ -43,3 +43,24 @@ def test_packages_are_listed_once_by_their_own_names() -> None:
 def test_what_no_registry_vouches_for_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^its?\b"):
         PinnedPackages.read({**pinned(), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"scripts": []}, "is built from source, which is not allowed"),
+        ({"scripts": ["b"]}, "is built from source, which is not allowed"),
+        ({"source": "sha1-x"}, "has no hash of its source"),
+        ({"build": {"tiny": {"version": "1"}}}, "'tiny' has no SHA-256 or SHA-512 hash"),
+        ({"build": {"tiny": 1}}, "'tiny'"),
+        ({"build": []}, "is built from source, which is not allowed"),
+    ],
+)
+def test_a_pinned_build_needs_permission_and_hashes(change: dict[str, Any], reason: str) -> None:
+    one = {"version": "1.0", "integrity": HASH}
+    entry = {**one, "source": HASH, "build": {"tiny": one}}
+    told = {"ecosystem": "pypi", "program": "bin/a", "tree": {"a": entry}, "scripts": ["a"]}
+    assert PinnedPackages.read(told).scripts
+    scripts = change.pop("scripts", ["a"])
+    with pytest.raises(ValueError, match=reason):
+        PinnedPackages.read({**told, "scripts": scripts, "tree": {"a": entry | change}})

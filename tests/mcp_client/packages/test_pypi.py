@@ -170,8 +170,18 @@ def test_a_package_that_is_source_only_is_built_confined_if_a_person_names_it(
     shutil.rmtree(tree(project))
     assert add(project, "--refresh").exit_code == 0
     assert "is up to date" in invoke(project, "update", "hello").output
-    upload_greeting(registry, Path())  # it can write there, and says so in its wheel
     shutil.rmtree(tree(project))
+    file = project / ".agent" / "hello.mcp.json"
+    pins = file.read_text()
+    file.write_text(pins.replace(entry["integrity"], entry["source"], 1))
+    accept(project)
+    refused = add(project, "--refresh")
+    assert (refused.exit_code, "gives another wheel than was pinned" in refused.stderr) == (1, True), (
+        refused.output
+    )
+    file.write_text(pins)
+    accept(project)
+    upload_greeting(registry, Path())  # it can write there, and says so in its wheel
     refused = add(project, "--refresh")
     assert (refused.exit_code, "another source archive than was pinned" in refused.stderr) == (1, True)
     changed = invoke(project, "update", "hello")

@@ -59,8 +59,11 @@ class World:
 
     def call_meanwhile(self, name: str, arguments: dict[str, Any], **more: Any) -> None:
         """Make a call that waits for a person, as long as there is this world."""
-        work = self._while_there(self.keep.call(name, arguments, **more))
-        thread = threading.Thread(target=asyncio.run, args=(work,))
+        self.meanwhile(self.keep.call(name, arguments, **more))
+
+    def meanwhile(self, calls: Coroutine[Any, Any, Any]) -> None:
+        """Make calls that wait for a person."""
+        thread = threading.Thread(target=asyncio.run, args=(self._while_there(calls),))
         thread.start()
         self._waiting.append(thread)
 
@@ -82,8 +85,13 @@ class World:
 
 
 @contextlib.contextmanager
-def open_world(folder: Path, tier: str = "enterprise", **options: Any) -> Iterator[World]:
-    """Serve a keep of its own, with its state in a folder."""
+def open_world(
+    folder: Path,
+    tier: str = "enterprise",
+    prepare: Callable[[Path], None] = lambda _: None,
+    **options: Any,
+) -> Iterator[World]:
+    """Serve a keep of its own, with its state in a folder; `prepare` may write into its project first."""
     home = folder / "home" / ".agent"
     home.mkdir(parents=True)
     (home / "config.yml").write_text(f"tier: {tier}\nagents:\n  writer: {{}}\n  ada: {{}}\n")
@@ -92,6 +100,7 @@ def open_world(folder: Path, tier: str = "enterprise", **options: Any) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home.parent))
         patch.setenv("TOOLKEEP_HOME", str(folder / "state"))
+        prepare(project)
         keep = open_keep(project=project, approver=defer_to_inbox, approval_wait_s=60, **options)
         with keep:
             keep.register(price, order)

@@ -14,6 +14,7 @@ from toolkeep.execution.idempotency import IdempotentResult
 from toolkeep.storage.postgres import shared_database
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
 
 UNKNOWN = IdempotentResult(state="unknown", argument_hash="hash")
@@ -30,8 +31,8 @@ def link(postgres: Cluster) -> Iterator[CutLink]:
 @contextlib.contextmanager
 def server(port: int, key: bytes = b"key") -> Iterator[PostgresLedger]:
     place = PostgresLocation(f"postgresql://keep@127.0.0.1:{port}/made")
-    with contextlib.closing(SharedDatabase(place, key, is_single=True)) as database:
-        yield PostgresLedger(database)
+    with contextlib.closing(SharedDatabase(place, is_single=True)) as database:
+        yield PostgresLedger(database, RowKey(key))
 
 
 def rows(postgres: Cluster) -> list[tuple[Any, ...]]:
@@ -155,7 +156,7 @@ def test_without_synchronous_replication_nothing_is_claimed_unless_there_is_one_
     postgres: Cluster,
 ) -> None:
     place = PostgresLocation(postgres.clean())
-    ledger = PostgresLedger(SharedDatabase(place, b"key"))
+    ledger = PostgresLedger(SharedDatabase(place), RowKey(b"key"))
     with pytest.raises(StoreUnavailable, match="does not replicate synchronously"):
         asyncio.run(ledger.claim("key", "call-1", "hash"))
     assert rows(postgres) == []

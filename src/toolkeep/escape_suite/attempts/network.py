@@ -2,9 +2,11 @@
 
 import array
 import contextlib
+import ctypes
 import os
 import socket
 import struct
+import threading
 import time
 
 from .declare import attempt
@@ -134,6 +136,67 @@ def connect_to_unix_path_in_the_granted_folder(granted_unix_path: str) -> None:
 
 
 @attempt("ipc-closed", "connected")
+def connect_with_sequenced_packets(granted_packet_path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as outward:
+        outward.connect(granted_packet_path)
+        outward.send(_HELLO)
+
+
+@attempt("ipc-closed", "connected")
+def connect_through_a_link(granted_unix_path: str, own_scratch: str) -> None:
+    """From the scratch folder, where a program may have sockets, by a relative path."""
+    os.chdir(own_scratch)
+    os.symlink(granted_unix_path, "link")
+    with socket.socket(socket.AF_UNIX) as outward:
+        outward.connect("link")
+        outward.sendall(_HELLO)
+
+
+@attempt("ipc-closed", "connected")
+def connect_to_unix_path_that_appears_later(late_unix_path: str) -> None:
+    """The host begins to listen when a file appears beside it."""
+    with open(f"{late_unix_path}-asked", "x"):
+        pass
+    end = time.monotonic() + 2
+    while not os.path.exists(late_unix_path) and time.monotonic() < end:
+        time.sleep(0.02)
+    with socket.socket(socket.AF_UNIX) as outward:
+        outward.connect(late_unix_path)
+        outward.sendall(_HELLO)
+
+
+@attempt("ipc-closed", "connected")
+def swap_the_address_while_connecting(granted_unix_path: str, own_scratch: str) -> None:
+    """Another thread changes the address, in the hope that another one is checked than is used (TOCTOU)."""
+    libc = ctypes.CDLL(None)
+    own = f"{own_scratch}/own"
+    addresses = [
+        (struct.pack("=H", socket.AF_UNIX) + path.encode()).ljust(110, b"\0")
+        for path in (own, granted_unix_path)
+    ]
+    address = ctypes.create_string_buffer(addresses[0], 110)
+    is_over = threading.Event()
+
+    def swap() -> None:
+        while not is_over.is_set():
+            for one in addresses:
+                ctypes.memmove(address, one, 110)
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(own)
+        server.listen()
+        swapping = threading.Thread(target=swap)
+        swapping.start()
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            with socket.socket(socket.AF_UNIX) as outward:
+                outward.settimeout(0)  # Nobody accepts its own connections.
+                libc.connect(outward.fileno(), address, 110)
+        is_over.set()
+        swapping.join()
+
+
+@attempt("ipc-closed", "connected")
 def connect_to_abstract_name(abstract: str) -> None:
     with socket.socket(socket.AF_UNIX) as outward:
         outward.connect(f"\0{abstract}")
@@ -170,6 +233,14 @@ def pass_a_descriptor_to_the_host(granted_datagram_path: str, work: str) -> None
 
 
 @attempt("ipc-closed", "connected")
+def pass_a_descriptor_over_a_connection(granted_unix_path: str, work: str) -> None:
+    descriptor = os.open(work, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as outward:
+        outward.connect(granted_unix_path)
+        socket.send_fds(outward, [_HELLO], [descriptor])
+
+
+@attempt("ipc-closed", "connected")
 def listen_on_abstract_name(callback_abstract: str) -> str:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"\0{callback_abstract}")
@@ -184,6 +255,16 @@ def leave_a_bound_socket(work: str) -> None:
     os.chdir(work)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("left.sock")
+
+
+@attempt("kernel-surface", "trapped")
+def move_a_bound_socket(work: str, own_scratch: str) -> None:
+    """Made where a program may have sockets, it would be one in the granted folder."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{own_scratch}/made.sock")
+        with contextlib.suppress(OSError):
+            os.link(f"{own_scratch}/made.sock", f"{work}/linked.sock")
+        os.rename(f"{own_scratch}/made.sock", f"{work}/moved.sock")
 
 
 # --- another call --------------------------------------------------------------------------------

@@ -29,6 +29,10 @@ _CREDENTIAL_FILE: Final = re.compile(
 _OF_PROGRAMS: Final = (".config", ".local", ".cache", ".var", "snap", "Library")
 """Folders of a home in which other programs keep their data, tokens included."""
 _OURS: Final = ".agent"
+_PACKAGE_MANAGERS: Final = frozenset(
+    ("npm", "npx", "pnpm", "yarn", "bun", "bunx", "pip", "pip3", "pipx", "uv", "uvx")
+)
+"""Programs that download code, past the versions that are pinned for a server."""
 _UNTOLD: Final = ("/box", "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var/run")  # noqa: S108 -- names only
 """Where every runtime looks around, and where the sandbox has folders of its own."""
 _WALKED: Final = 50_000
@@ -97,7 +101,12 @@ class ObservedProject(msgspec.Struct, frozen=True, kw_only=True):
         """Whether an observed server may start another program: one of the system, or its own."""
         real = os.path.realpath(program)
         is_known = is_in(real, SYSTEM) or is_in(real, self.code)
-        return is_known and is_program(real) and not is_in(real, self.programs)
+        is_new = is_program(real) and not is_in(real, self.programs)
+        return is_known and is_new and not self.is_package_manager(program)
+
+    def is_package_manager(self, program: str) -> bool:
+        """Whether a program installs packages: servers look for a newer version of themselves with one."""
+        return os.path.basename(program) in _PACKAGE_MANAGERS and not is_in(program, self.code)
 
     def folders_outside(self, named: Iterable[tuple[str, str]], most: int) -> set[str]:
         """Folders that it wanted and that are nobody's to offer; an empty one lets it go on."""

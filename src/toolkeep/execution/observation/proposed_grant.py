@@ -28,6 +28,7 @@ _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 _VARIABLES: Final = 5
 _PUBLIC: Final = HostScope.read("*.*:*")
 _OUTSIDE: Final = "is outside the project; grant it yourself if it should be used"
+_INSTALLS: Final = "installs packages, which nobody checks then; grant it yourself if it should be started"
 _WHOLE: Final = ": the whole project; in a folder of its own it would need less"
 
 
@@ -36,7 +37,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     project: ObservedProject
     named: frozenset[tuple[str, str]]
-    """What it did (`seccomp_filters.observer`) and with which path, program or address."""
+    """What it did (`seccomp_filters.supervision`) and with which path, program or address."""
     contacts: frozenset[tuple[str, str, int]]
     """Method, host and port of each connection that was denied."""
     addresses: frozenset[str] = frozenset()
@@ -184,6 +185,8 @@ def _programs(observation: Observation, files: _Files) -> Iterator[ProposedLine]
         is_own = is_in(real, project.code)
         if not is_own and (refusal := project.refusal(name)):
             files.note(name, refusal)
+        elif project.is_package_manager(name):
+            files.note(name, _INSTALLS)
         elif not (is_own or project.may_be_tried(name) or project.area(name)):
             files.note(name, _OUTSIDE)
         else:

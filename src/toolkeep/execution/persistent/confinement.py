@@ -31,7 +31,7 @@ from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.kernel_probe import Findings
 from toolkeep.sandbox.plan import MOST_PORTS, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
-from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.seccomp_filters import for_level, observed, supervision
 from toolkeep.sandbox.trusted_paths import TrustedPaths
 
 _OPEN_FILES: Final = 1024
@@ -136,16 +136,27 @@ def _real(capability: Capability, base: str) -> str:
 
 
 def worker_recipe(
-    place: Confinement, findings: Findings, between_calls: IdlePolicy = IdlePolicy.RUNNING
+    place: Confinement,
+    findings: Findings,
+    between_calls: IdlePolicy = IdlePolicy.RUNNING,
+    *,
+    unobserved: Iterable[str] | None = None,
 ) -> Recipe:
-    """Recipe of its worker. Raises SandboxUnavailable if this machine cannot provide the level."""
+    """Recipe of its worker. Raises SandboxUnavailable if this machine cannot provide the level.
+
+    With `unobserved`, what the program names is noted, but for files below these folders.
+    """
+    is_supervised = place.level is Isolation.STRICT and findings.has_supervisor
     system_calls = for_level(
         place.level,
         may_spawn=True,
         may_connect=place.reach.connects,
         # The filter then lacks timer_create and whatever else could send SIGCONT.
         is_suspendable=between_calls is IdlePolicy.STOPPED,
+        is_supervised=is_supervised,
     )
+    if unobserved is not None:
+        system_calls = observed(system_calls)
     findings.require(place.level, connects=place.reach.connects)
     return Recipe(
         zygote=ZygotePlan(
@@ -164,6 +175,7 @@ def worker_recipe(
             connects=place.reach.connects,
             ports=place.hosts.ports[:MOST_PORTS] if place.reach.connects else (),
             may_spawn=True,
+            supervisor=supervision(system_calls, unobserved) if is_supervised else None,
             memory_by=findings.tree_bound or Mechanism.MEMORY_WATCH,
             limits=program_limits(place.memory_bytes),
         ),

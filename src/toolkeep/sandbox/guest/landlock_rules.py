@@ -22,6 +22,7 @@ _REMOVE_DIR: Final = 1 << 4
 _REMOVE_FILE: Final = 1 << 5
 _MAKE_DIR: Final = 1 << 7
 _MAKE_REG: Final = 1 << 8
+MAKE_SOCKET: Final = 1 << 9
 _MAKE_SYM: Final = 1 << 12
 _REFER: Final = 1 << 13
 _TRUNCATE: Final = 1 << 14

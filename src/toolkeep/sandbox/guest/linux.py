@@ -84,6 +84,7 @@ _SYS_FSCONFIG: Final = 431
 _SYS_FSMOUNT: Final = 432
 _SYS_CLOSE_RANGE: Final = 436
 _SYS_OPENAT2: Final = 437
+_SYS_PIDFD_GETFD: Final = 438
 _SYS_MOUNT_SETATTR: Final = 442
 _SYS_LANDLOCK_CREATE_RULESET: Final = 444
 _SYS_LANDLOCK_ADD_RULE: Final = 445
@@ -92,6 +93,7 @@ _SYS_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _SYS_PROCESS_VM_READV: Final = {"x86_64": 310, "aarch64": 270}
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _SECCOMP_FILTER_FLAG_NEW_LISTENER: Final = 8
+_SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV: Final = 32
 _SYS_PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 
 _CAPABILITY_HEADER: Final = struct.pack("=Ii", 0x2008_0522, 0)
@@ -207,6 +209,23 @@ def read_memory(process: int, address: int, size: int) -> bytes:
     number, one, none = _SYS_PROCESS_VM_READV[os.uname().machine], ctypes.c_ulong(1), ctypes.c_ulong(0)
     read = int(_libc.syscall(ctypes.c_long(number), ctypes.c_int(process), local, one, remote, one, none))
     return found.raw[: max(read, 0)]
+
+
+_PIDFD_THREAD: Final = os.O_EXCL
+
+
+def descriptor_of(thread: int, descriptor: int) -> int:
+    """pidfd_getfd(2): a copy of a descriptor of another process, by one of its threads (Linux 6.9)."""
+    pidfd = os.pidfd_open(thread, _PIDFD_THREAD)
+    try:
+        return _call(_SYS_PIDFD_GETFD, "pidfd_getfd", pidfd, ctypes.c_int(descriptor), ctypes.c_uint(0))
+    finally:
+        os.close(pidfd)
+
+
+def connect(descriptor: int, address: bytes) -> None:
+    """connect(2) to an address in the form of the kernel."""
+    _checked(_libc.connect(descriptor, address, len(address)), "connect")
 
 
 # --- paths ---------------------------------------------------------------------------------------
@@ -362,7 +381,10 @@ class Filter:
         _prctl(_PR_SET_SECCOMP, "prctl(PR_SET_SECCOMP)", _SECCOMP_MODE_FILTER, program)
 
     def install_with_listener(self) -> int:
-        """seccomp(2): the same for a filter that notifies; the descriptor of its listener."""
-        number, flags = _SYS_SECCOMP[os.uname().machine], ctypes.c_uint(_SECCOMP_FILTER_FLAG_NEW_LISTENER)
-        operation = ctypes.c_uint(_SECCOMP_SET_MODE_FILTER)
+        """seccomp(2): the same for a filter that notifies; the descriptor of its listener.
+
+        A signal does not interrupt a call that the supervisor has received: it would be made a second time.
+        """
+        number, operation = _SYS_SECCOMP[os.uname().machine], ctypes.c_uint(_SECCOMP_SET_MODE_FILTER)
+        flags = ctypes.c_uint(_SECCOMP_FILTER_FLAG_NEW_LISTENER | _SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
         return _call(number, "seccomp(NEW_LISTENER)", operation, flags, ctypes.byref(self._program))

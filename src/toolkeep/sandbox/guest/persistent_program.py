@@ -16,8 +16,8 @@ import subprocess
 from collections.abc import Callable
 from typing import Any, Final
 
-from .call_observer import Observer
 from .exception_report import lower_processor_limit
+from .supervisor import Supervisor
 
 Send = Callable[[dict[str, Any]], None]
 Receive = Callable[[], bytes | None]
@@ -30,12 +30,12 @@ once."""
 
 
 def run_until_exit(
-    order: dict[str, Any], send: Send, receive: Receive, orders: int, observer: Observer | None = None
+    order: dict[str, Any], send: Send, receive: Receive, orders: int, supervisor: Supervisor | None = None
 ) -> None:
     """Start the program of an order, then wait for its exit; `receive` reads frames from `orders`."""
     lower_processor_limit()
-    if observer is not None:
-        observer.watch(send)
+    if supervisor is not None:
+        supervisor.start(send)
     try:
         process = subprocess.Popen(  # noqa: S603 -- the program that the host names, in a sandbox
             order["argv"],
@@ -44,11 +44,11 @@ def run_until_exit(
             env={**os.environ, **order["environment"]},
             # Own session: the program must not signal the worker's process group.
             start_new_session=True,
-            preexec_fn=None if observer is None else observer.before_exec,  # noqa: PLW1509 -- the thread holds no lock it needs
+            preexec_fn=None if supervisor is None else supervisor.before_exec,  # noqa: PLW1509 -- the thread holds no lock it needs
         )
     except subprocess.SubprocessError:
         # before_exec() failed: nothing of the program has run.
-        send({"unprepared": "the system calls of a program cannot be observed on this machine"})
+        send({"unprepared": "the system calls of a program cannot be supervised on this machine"})
         return
     except (OSError, ValueError) as error:
         send({"unstarted": _reason(error)})

@@ -13,11 +13,12 @@ import signal
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from . import landlock_rules, linux
+from . import landlock_rules, linux, supervisor
 
 _WITHOUT_PRIVILEGES: Final = 65534
 _TREE: Final = "memory-tree"
@@ -26,6 +27,9 @@ _PROBED: Final = "/usr"
 
 
 _TAKEN_BYTES: Final = 16 << 20
+"""Memory that a process of the trial takes: much more than a Python process changes by itself."""
+_NAME: Final = b"\0toolkeep-trial"
+"""An abstract unix socket that does not exist."""
 _DISCARD: Final = 9
 """A port other than the allowed one."""
 
@@ -174,6 +178,49 @@ def _try_seccomp() -> None:
         raise NoEffect("the filter let through what it denies")
 
 
+def _try_seccomp_supervisor() -> None:
+    """Answer a connect(2) of another process, with its socket and its address at hand."""
+    number = {"x86_64": 42, "aarch64": 203}.get(os.uname().machine, -1)
+    program = ((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x7FC0_0000), (0x06, 0, 0, 0x7FFF_0000))
+    reporting = linux.Filter(b"".join(struct.pack("<HBBI", *step) for step in program))
+    _enter_user_namespace()
+    linux.forbid_new_privileges()
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        linux.die_with_parent(signal.SIGKILL)
+        _connect_supervised(reporting, theirs)
+    theirs.close()
+    _, listeners, _, _ = socket.recv_fds(ours, 1, 1)
+    if not listeners:
+        raise OSError("a filter cannot report calls to another process")
+    reported, thread, _, (descriptor, address, length, *_) = supervisor.next_call(listeners[0])
+    os.close(linux.descriptor_of(thread, descriptor))
+    if linux.read_memory(thread, address, length) != struct.pack("=H", socket.AF_UNIX) + _NAME:
+        raise OSError("the memory of another process cannot be read")
+    supervisor.answer(listeners[0], reported, -errno.EXDEV)
+    if os.wait()[1]:
+        raise NoEffect("a reported call was made nevertheless")
+
+
+def _connect_supervised(reporting: linux.Filter, parent: socket.socket) -> NoReturn:
+    result = 1
+    try:
+        socket.send_fds(parent, [b"1"], [reporting.install_with_listener()])
+        parent.close()
+
+        def connect() -> None:
+            nonlocal result
+            with socket.socket(socket.AF_UNIX) as made:
+                result = int(made.connect_ex(_NAME) != errno.EXDEV)
+
+        # Not the first thread of its process: programs connect from others too.
+        started = threading.Thread(target=connect)
+        started.start()
+        started.join()
+    finally:
+        os._exit(result)
+
+
 def _try_memory_limit() -> None:
     most = 256 << 20
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -228,6 +275,7 @@ _TRIALS: Final[dict[str, Callable[[], None]]] = {
     "landlock": _try_landlock,
     "landlock-ports": _try_landlock_ports,
     "seccomp": _try_seccomp,
+    "seccomp-supervisor": _try_seccomp_supervisor,
     "memory-limit": _try_memory_limit,
     "clean-start": _try_clean_start,
 }

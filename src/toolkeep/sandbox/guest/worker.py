@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from . import call_handler, call_observer, exception_report, linux, load, persistent_program, rootfs
+from . import call_handler, exception_report, linux, load, persistent_program, rootfs, supervisor
 
 REQUEST: Final = 3
 REPLY: Final = 4
@@ -83,8 +83,8 @@ class Prepared:
     """Ports of granted hosts, in a network namespace of its own."""
     is_persistent: bool
     """Whether it is persistent: it runs a program until that exits, instead of handling one call."""
-    observer: dict[str, Any] | None = None
-    """Which calls of its program to observe."""
+    supervisor: dict[str, Any] | None = None
+    """What the supervisor of its program has to know; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,8 @@ def _confine(plan: Prepared, rules: int | None) -> None:
         linux.landlock_restrict(rules)
         # An open ruleset descriptor could still take rules.
         os.close(rules)
-    # A worker that observes cannot do so under the filter; its program puts it on before it starts.
-    if plan.filter is not None and plan.observer is None:
+    # A worker that supervises cannot do so under the filter; its program puts it on before it starts.
+    if plan.filter is not None and plan.supervisor is None:
         # Last: the filter takes away mount, unshare, setns, seccomp and the other calls used above.
         plan.filter.install()
 
@@ -217,8 +217,10 @@ def _run_program(plan: Prepared) -> None:
     """Receive the program and run it; its environment may hold secrets, which only this worker gets."""
     order = _receive()
     if order is not None:
-        observer = call_observer.Observer(plan.observer, plan.filter) if plan.observer else None
-        persistent_program.run_until_exit(json.loads(order), _send_message, _receive, REQUEST, observer)
+        by = None
+        if plan.supervisor is not None and plan.filter is not None:
+            by = supervisor.Supervisor(plan.supervisor, plan.filter)
+        persistent_program.run_until_exit(json.loads(order), _send_message, _receive, REQUEST, by)
 
 
 def _answer_once(plan: Prepared) -> None:

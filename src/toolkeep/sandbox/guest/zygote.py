@@ -237,7 +237,7 @@ class _Zygote:
             connects=plan["connects"],
             ports=tuple(plan["ports"]),
             is_persistent=plan["stays"],
-            observer=plan["observer"],
+            supervisor=plan["supervisor"],
         )
 
     def _template_plan(self, plan: dict[str, Any], run: list[str]) -> worker.Prepared:
@@ -266,7 +266,10 @@ class _Zygote:
         # No rule for a terminal, the GPU or any other device of the host.
         common += [(path, landlock_rules.USE_DEVICE) for path in _DEVICES]
         if plan["limits"]["scratch_bytes"]:
-            common.append((rootfs.BOX, landlock_rules.WRITE))
+            # Sockets only here, in file systems that the worker alone sees: in a granted folder, programs
+            # outside the sandbox would connect to them.
+            sockets = landlock_rules.MAKE_SOCKET if plan["supervisor"] else 0
+            common.append((rootfs.BOX, landlock_rules.WRITE | sockets))
         return tuple(common)
 
     def _apply_grant(self, rules: int, grant: worker.Grant, ports: Sequence[int]) -> None:
@@ -303,7 +306,8 @@ class _Zygote:
         try:
             request_out, request_in = _pipe(opened)
             reply_out, reply_in = _pipe(opened)
-            with self._own_network() if prepared.ports else contextlib.nullcontext():
+            has_own = bool(prepared.ports or prepared.supervisor)
+            with self._own_network() if has_own else contextlib.nullcontext():
                 egress, ports = _listeners(opened, prepared)
                 theirs, ours = _streams(opened) if prepared.is_persistent else (None, ())
                 ends = worker.Ends(request_out, reply_in, theirs, ports)
@@ -322,7 +326,8 @@ class _Zygote:
         """A network namespace of its own for the worker that is forked meanwhile.
 
         It connects to well-known ports, and Landlock tells no addresses apart: in a shared namespace it would
-        reach the listeners of other workers, and by them the hosts of others.
+        reach the listeners of other workers, and by them the hosts of others. Abstract unix sockets belong to
+        a network namespace too.
         """
         linux.unshare(linux.CLONE_NEWNET)
         try:

@@ -22,6 +22,7 @@ from toolkeep.keep.keep import Keep
 from toolkeep.limits import SCANNED_RECORDS
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, decode_cursor, encode_cursor
+from toolkeep.server.api.session_routes import note_shown
 from toolkeep.server.api.statistics import PERIODS, StatisticsView
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused, not_found
@@ -314,6 +315,7 @@ def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
     if not entries or not (caller.has_scope(Scope.AUDIT_READ) or owner == caller.agent):
         raise not_found("call")
     said = [entry.record for entry in entries]
+    note_shown(keep, caller, str(said[0].get("tool", "")))  # in whichever session it was
     arguments, why = _arguments(keep, said)
     result = next((str(one["result_hash"]) for one in said if one.get("result_hash")), "")
     return CallRecords(

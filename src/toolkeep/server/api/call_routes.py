@@ -28,7 +28,7 @@ from toolkeep.mcp_server.http_response import Reply
 from toolkeep.mcp_server.tools_call import from_any_thread
 from toolkeep.server.api.common_parameters import ID, KEY, NAME
 from toolkeep.server.api.open_calls import CallView, OpenCall, RunningCalls, cancel_call, view_of, wait_for
-from toolkeep.server.api.session_routes import state_owner
+from toolkeep.server.api.session_routes import ANY_SESSION, note_shown, state_owner
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused, document, of_result, problem
 from toolkeep.server.http.request import Parameter, Request, read_raw
@@ -58,6 +58,8 @@ class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     conversation: str = ""
     session: str = ""
     correlation_id: str = ""
+    response: str = ""
+    """The model's response that the call is part of: calls with the same one are asked about at once."""
     timeout_s: float | None = None
     max_output_bytes: int | None = None
     confirm: bool = False
@@ -93,6 +95,7 @@ async def call_tool(
             session=body.session,
             caller=state_owner(caller, body.session),
             correlation_id=body.correlation_id or trace_id,
+            response=body.response,
             timeout_s=body.timeout_s,
             max_output_bytes=body.max_output_bytes,
             confirm=body.confirm,
@@ -108,7 +111,9 @@ async def call_tool(
 
 async def submit_result(keep: Keep, caller: Caller, call_id: str, value: Any) -> ToolResult:
     """Submit the result of a call that the client executes itself."""
-    return await keep.submit(call_id, value, agent=caller.agent)
+    # Only a host that is trusted with sessions says what a service made, as it says what the user said.
+    forwarded = not caller.has_scope(Scope.SESSION)
+    return await keep.submit(call_id, value, agent=caller.agent, forwarded=forwarded)
 
 
 class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,8 +133,9 @@ class OutputView(msgspec.Struct, frozen=True, kw_only=True):
 class Exchange:
     """The response to one call while the call runs."""
 
-    def __init__(self, request: Request, calls: RunningCalls) -> None:
+    def __init__(self, request: Request, calls: RunningCalls, owner: str) -> None:
         self._request = request
+        self._owner = owner
         self._calls = calls
         self._wants_events = request.wants_events
         self._reply = Reply(request.send)
@@ -166,7 +172,7 @@ class Exchange:
         """Approval is pending: tell the client, which may then disconnect."""
         if self.open_call is not None or self._reply.is_gone or self._task is None:
             return
-        self.open_call = call = self._calls.open(question, self._task)
+        self.open_call = call = self._calls.open(question, self._task, self._owner)
         self._stop_watching()
         if self._wants_events:
             self._reply.emit(json_bytes(view_of(call)), b"pending")
@@ -238,7 +244,7 @@ async def _call(service: Service, request: Request) -> Response | None:
 
 
 async def _made(service: Service, request: Request, body: RawCall, key: str) -> Response | None:
-    exchange = Exchange(request, service.calls)
+    exchange = Exchange(request, service.calls, state_owner(request.caller, body.session))
     with service.calls.counted():
         try:
             result = await call_tool(
@@ -266,6 +272,9 @@ async def _made(service: Service, request: Request, body: RawCall, key: str) -> 
 async def _show_call(service: Service, request: Request) -> Response:
     call = service.calls.find(request.caller, request.names["id"])
     await wait_for(call, request.query["wait"])
+    # A trusted host knows in which session it shows the result; any other caller has one of its own.
+    if call.result is not None and call.owner != ANY_SESSION and not request.caller.has_scope(Scope.SESSION):
+        await asyncio.to_thread(note_shown, service.keep, request.caller, call.tool)
     return pending(call) if call.result is None else told(call.result)
 
 

@@ -25,6 +25,8 @@ class OpenCall(msgspec.Struct, kw_only=True, eq=False):
 
     id: str
     agent: str
+    owner: str
+    """To whom the state of its session belongs."""
     tool: str
     approval: str
     expires_at: float
@@ -65,12 +67,13 @@ class RunningCalls:
         finally:
             self.in_flight -= 1
 
-    def open(self, question: Question, task: "asyncio.Task[Any]") -> OpenCall:
+    def open(self, question: Question, task: "asyncio.Task[Any]", owner: str) -> OpenCall:
         """Register a call that waits for approval."""
         self._forget()
         call = OpenCall(
             id=question.call_id,
             agent=question.agent,
+            owner=owner,
             tool=question.tool,
             approval=question.id,
             expires_at=question.expires_at,

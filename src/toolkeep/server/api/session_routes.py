@@ -47,6 +47,21 @@ def state_owner(caller: Caller, session: str) -> str:
     return f"session {session}" if session and caller.has_scope(Scope.SESSION) else ANY_SESSION
 
 
+def note_shown(keep: Keep, caller: Caller, tool_name: str) -> None:
+    """A result of another session is shown to a caller that can make calls: its own state falls with it.
+
+    Otherwise a second token of the agent could carry over what a call of another session returned.
+    """
+    found, flow = keep.try_get(tool_name), keep.authorizer.flow
+    if flow is None or not caller.has_scope(Scope.CALL):
+        return
+    session = flow.session_of(caller.agent, "", caller=ANY_SESSION)
+    if found is None:
+        flow.lose(session)
+    else:
+        flow.open(session, found)
+
+
 async def put_session(keep: Keep, caller: Caller, body: SessionBody) -> SessionView:
     """Begin a session of the caller's agent, or add to it."""
 

@@ -17,6 +17,7 @@ from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
+from toolkeep.server.web.flow_page import flow_data
 from toolkeep.server.web.schema_form import fields_of
 from toolkeep.server.web.try_tool_page import Attempt, attempt_data
 from toolkeep.server.web.web_request import PageRequest, page_route
@@ -137,6 +138,7 @@ def show(service: Service, request: PageRequest, name: str) -> Response:
         may_edit=is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions,
         may_call=caller.has_scope(Scope.CALL),
         **attempt_data(Attempt(tool=tool, fields=fields)),
+        **flow_data(keep, caller, tool),
     )
 
 

@@ -11,6 +11,7 @@ from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, ToolResult
 from toolkeep.definitions.secret_subschemas import has_secret
 from toolkeep.server.api import call_routes, open_calls, tool_routes
 from toolkeep.server.api.common_parameters import ID, NAME
+from toolkeep.server.api.session_routes import ANY_SESSION
 from toolkeep.server.http.responses import Response, json_bytes, send_response
 from toolkeep.server.service import Service
 from toolkeep.server.web.schema_form import (
@@ -152,7 +153,7 @@ async def _call(
     async def tell(question: Question) -> None:
         nonlocal waiting
         if waiting is None and task is not None:
-            waiting = service.calls.open(question, task)
+            waiting = service.calls.open(question, task, ANY_SESSION)
             attempt.waiting = open_calls.view_of(waiting)
             await send_response(request.send, _shown(request, attempt))
 

@@ -69,9 +69,7 @@ class FileRecord:
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
         if self._secret_key is None:
-            # Servers that share claims must agree on what is the same call.
-            shared = self._shared
-            self._secret_key = self._own_key() if shared is None else shared.key_for("secrets")
+            self._secret_key = self._own_key() if self._shared is None else self._shared.secret_key()
         return self._secret_key
 
     def _own_key(self) -> bytes:

@@ -13,6 +13,7 @@ from toolkeep.execution.idempotency import IdempotentResult
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.storage.group_commit import GroupCommit
 from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.row_key import RowKey
 
 _UNSEEN_SECONDS: Final = 10
 """A server that was not seen for so long has died, or has lost the database."""
@@ -74,9 +75,12 @@ Change = Claiming | Finishing | Releasing
 class PostgresLedger:
     """The claims of all servers of one keep."""
 
-    def __init__(self, database: SharedDatabase, appear: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, database: SharedDatabase, key: RowKey, appear: Callable[[], None] = lambda: None
+    ) -> None:
         """`appear` is called before the first claim: others must see that this server lives."""
         self._database = database
+        self._key = key
         self._appear = appear
         self._late: list[Change] = []
         self._lock = threading.Lock()
@@ -126,7 +130,7 @@ class PostgresLedger:
             keys = [*finished, *(one.key for one in released)]
             connection.execute(_LOCK, (keys,))
         if finished:
-            rows = [(*one, self._database.mac("claim", *one)) for one in finished.values()]
+            rows = [(*one, self._key.mac("claim", *one)) for one in finished.values()]
             connection.execute(_FINISH, _columns(rows))
         if released:
             connection.execute(_RELEASE, _columns(released))
@@ -157,7 +161,7 @@ class PostgresLedger:
     ) -> IdempotentResult:
         if result is None:
             return IdempotentResult(state="running" if is_seen else "unknown", argument_hash=argument_hash)
-        if not self._database.is_authentic(mac, "claim", key, call_id, result):
+        if not self._key.is_authentic(mac, "claim", key, call_id, result):
             return IdempotentResult(state="unknown", argument_hash=argument_hash)
         return IdempotentResult(state="done", argument_hash=argument_hash, result=result)
 

@@ -6,8 +6,6 @@ is repeated on a new connection. Once the repeated change is acknowledged, the f
 Nothing here cancels a statement: a cancelled wait for the standby would look like a commit.
 """
 
-import hashlib
-import hmac
 import secrets
 import threading
 import time
@@ -34,15 +32,11 @@ _LOCK_MS: Final = 2_000
 class SharedDatabase:
     """One connection for changes, which one thread at a time uses."""
 
-    def __init__(self, place: PostgresLocation, key: bytes, *, is_single: bool = False) -> None:
-        """`key` is the servers' own: rows that decide something carry a MAC under it.
-
-        `is_single`: the operator says that there is no replica, so nothing is lost by a failover.
-        """
+    def __init__(self, place: PostgresLocation, *, is_single: bool = False) -> None:
+        """`is_single`: the operator says that there is no replica, so nothing is lost by a failover."""
         self.place = place
         self.server = secrets.token_hex(8)
         """This process, among all that share the database."""
-        self._key = key
         self._is_single = is_single
         self._lock = threading.Lock()
         self._connection: Any = None
@@ -73,17 +67,6 @@ class SharedDatabase:
                     return done
                 time.sleep(_PAUSES_SECONDS[min(tried, len(_PAUSES_SECONDS) - 1)])
                 tried += 1
-
-    def mac(self, *parts: str | bytes) -> bytes:
-        """A MAC over parts of a row, under the servers' key."""
-        encoded = [part.encode() if isinstance(part, str) else part for part in parts]
-        # With their lengths: the parts of one row must not read as those of another.
-        message = b"".join(b"%d:%s" % (len(part), part) for part in encoded)
-        return hmac.digest(self._key, message, hashlib.sha256)
-
-    def is_authentic(self, mac: bytes | None, *parts: str | bytes) -> bool:
-        """Whether a server with the same key wrote a row."""
-        return mac is not None and hmac.compare_digest(mac, self.mac(*parts))
 
     def close(self) -> None:
         """Close the connection."""

@@ -9,6 +9,7 @@ from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.server_presence import ServerPresence
 from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
 
 
@@ -19,18 +20,25 @@ class SharedState:
         """`own_key` is that of the state folder, for a keep that is alone on its database."""
         self._settings = settings
         self._own_key = own_key
-        place = PostgresLocation(settings.url)
-        self._database = SharedDatabase(place, self.key_for("rows"), is_single=settings.is_single)
+        self._database = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
         self._presence = ServerPresence(self._database, socket.gethostname())
-        self.ledger = PostgresLedger(self._database, self._presence.start)
+        self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self._presence.start)
 
-    def key_for(self, purpose: str) -> bytes:
-        """A key for one purpose, the same on all servers with the same `database.key`."""
-        key = self._settings.key.encode() or self._own_key()
-        return hmac.digest(key, f"toolkeep {purpose}".encode(), hashlib.sha256)
+    def secret_key(self) -> bytes:
+        """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
+        return _derived(self._settings, self._own_key, b"toolkeep secrets")
 
     def close(self) -> None:
         """Settle what waits, and close."""
         self.ledger.close()
         self._presence.close()
         self._database.close()
+
+
+def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
+    """The key of rows, the same on all servers with the same `database.key`."""
+    return RowKey(_derived(settings, own_key, b"toolkeep rows"))
+
+
+def _derived(settings: DatabaseSettings, own_key: Callable[[], bytes], purpose: bytes) -> bytes:
+    return hmac.digest(settings.key.encode() or own_key(), purpose, hashlib.sha256)

@@ -141,4 +141,5 @@ TOKENS = Table(
     Column("last_used_at", Float(53)),
     Column("revoked_at", Float(53)),
     Column("secret_hash", HiddenBytes(), nullable=False),
+    Column("mac", HiddenBytes()),
 )

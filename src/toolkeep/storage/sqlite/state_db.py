@@ -1,4 +1,4 @@
-"""Switches, pins and acceptances of one keep in a small SQLite file, `state.db` in the state folder.
+"""Switches, pins, acceptances and declared flow of one keep in a small SQLite file, `state.db`.
 
 Several processes may share it. Reading never makes the folder or the file; the first thing remembered does.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.storage.sqlite.database import Database
-from toolkeep.stores.registry_state import Pin, accepted
+from toolkeep.stores.registry_state import DeclaredFlow, Pin, accepted
 
 _TABLES = """
 CREATE TABLE switches (tool TEXT PRIMARY KEY, enabled INTEGER NOT NULL) STRICT;
@@ -26,6 +26,13 @@ CREATE TABLE acceptances (
 ) STRICT;
 CREATE TABLE accepted_contents (path TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT;
 """
+_FLOWS = """
+CREATE TABLE IF NOT EXISTS declared_flows (
+    origin TEXT NOT NULL, name TEXT NOT NULL, definition_hash TEXT NOT NULL, declared TEXT NOT NULL,
+    declared_by TEXT NOT NULL, written_at TEXT NOT NULL, PRIMARY KEY (origin, name)
+) STRICT
+"""
+"""Made when the first flow is declared: states of before have no such table."""
 
 
 class KeepState:
@@ -107,10 +114,42 @@ class KeepState:
             return changed.rowcount == 1
 
     def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
-        """Replace all pins of these origins, in one transaction."""
+        """Replace all pins of these origins, in one transaction; flow goes with the last pin of its tool."""
         with self._database.changing() as connection:
             connection.executemany("DELETE FROM pins WHERE origin = ?", [(origin,) for origin in origins])
             connection.executemany(f"{_PUT} ON CONFLICT DO NOTHING", map(_row, pins))
+            connection.execute(_FLOWS)
+            connection.execute(
+                "DELETE FROM declared_flows WHERE (origin, name) NOT IN (SELECT origin, name FROM pins)"
+            )
+
+    def flows(self) -> Iterable[DeclaredFlow]:
+        """Every declared flow."""
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'declared_flows'"):
+            return []
+        rows = self._read("SELECT origin, name, definition_hash, declared, declared_by FROM declared_flows")
+        try:
+            return [
+                DeclaredFlow(
+                    origin=origin, name=name, definition_hash=seen, declared=json.loads(text), declared_by=by
+                )
+                for origin, name, seen, text, by in rows
+            ]
+        except ValueError as error:
+            raise self._database.unusable(error) from error
+
+    def put_flow(self, flow: DeclaredFlow) -> None:
+        """Store the declared flow of a tool, instead of an earlier one."""
+        row = (*flow.key, flow.definition_hash, _text(flow.declared), flow.declared_by, _now())
+        with self._database.changing() as connection:
+            connection.execute(_FLOWS)
+            connection.execute("INSERT OR REPLACE INTO declared_flows VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def drop_flow(self, key: tuple[str, str]) -> None:
+        """Forget the declared flow of a tool."""
+        with self._database.changing() as connection:
+            connection.execute(_FLOWS)
+            connection.execute("DELETE FROM declared_flows WHERE origin = ? AND name = ?", key)
 
     def is_accepted(self, path: str, file_hash: str) -> bool:
         """Whether a person accepted the file at this path with exactly this content."""

@@ -1,4 +1,7 @@
-"""What servers that share a PostgreSQL decide together (SCL-2); nothing in an SQLite file."""
+"""What servers that share a PostgreSQL decide together (SCL-2), and MACs of their tokens.
+
+Tokens without a MAC are not accepted, and have to be made anew.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +15,9 @@ down_revision = "0002"
 def upgrade() -> None:
     """Create the tables."""
     if op.get_bind().dialect.name == "sqlite":
+        op.add_column("tokens", sa.Column("mac", sa.LargeBinary()))
         return
+    op.add_column("tokens", sa.Column("mac", sa.LargeBinary()), schema=SCHEMA)
     op.create_table(
         "shared_servers",
         sa.Column("id", sa.Text(), primary_key=True),
@@ -35,6 +40,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop the tables: a call that is repeated with its key runs again."""
     if op.get_bind().dialect.name == "sqlite":
+        op.drop_column("tokens", "mac")
         return
+    op.drop_column("tokens", "mac", schema=SCHEMA)
     for table in ("shared_claims", "shared_servers"):
         op.drop_table(table, schema=SCHEMA)
