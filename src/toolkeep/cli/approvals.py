@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
 
-class _ListByDefault(CommandGroup):
+class ListByDefault(CommandGroup):
     """Without a subcommand: `list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -35,7 +35,7 @@ class _ListByDefault(CommandGroup):
         return super().parse_args(ctx, ["list", *args] if is_listing else args)
 
 
-@click.group("approvals", cls=_ListByDefault)
+@click.group("approvals", cls=ListByDefault)
 def command() -> None:
     """List calls that wait for approval, and the rules that approve calls without asking.
 
