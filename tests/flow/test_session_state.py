@@ -185,3 +185,22 @@ def test_the_pattern_of_a_result_matches_no_text_and_no_secret(flow: dict[str, A
 )
 def test_results_of_typed_values_need_no_second_look(flow: dict[str, Any], value: Any) -> None:
     assert compiled(flow).shows_values_alone(canonical_bytes(value))
+
+
+def test_a_key_beside_a_secret_place_is_secret_too() -> None:
+    flow = {"": "system", "/*": {"system": "id", "readers": ["user"]}}
+    assert not compiled(flow).shows_values_alone(b'{"m1":null}')
+    assert compiled(flow).read({"m1": None}).is_secret
+
+
+def test_once_outside_values_find_no_room_no_service_is_trusted() -> None:
+    session, listed = SessionState("a", "s", key="k"), plan({"/id": "system", "/who/*": "outside"})
+    for number in range(3):
+        value = {"id": "m1", "who": [f"{number}-{one:060}" for one in range(100)]}
+        session.observe(listed, value, canonical_bytes(value), {})
+        assert session.origin(listed, "any", "m1").is_trusted is (number == 0)
+
+
+def test_the_groups_of_an_iban_are_cut_in_one_way() -> None:
+    assert FORMS[Form.IBAN].fullmatch("DE89 3704 0044 0532 0130 00")
+    assert not FORMS[Form.IBAN].fullmatch("DE89ABC")  # in three groups of one, and in thousands of other ways

@@ -201,6 +201,8 @@ class SessionState:
         held, reader = self.state, plan.reader
         if held.opened and not reader.has_labels:
             return True, False
+        if (value is None or type(value) is bool) and not reader.shows_secrets:
+            return False, False  # as of many acts
         if type(value) is not bytes:  # which are no JSON
             if held.opened and (held.secret or not reader.shows_secrets):
                 self._keep(reader, body, _own_parts(arguments))
