@@ -442,6 +442,8 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     conversation: str = ""
     session: str = ""
     correlation_id: str = ""
+    response: str = ""
+    """The model's response that the call is part of, as the caller names it; empty for a call alone."""
     options: CallOptions = NO_OPTIONS
     data: Mapping[str, Any] = NO_DATA
     """Per-call data of the host, for the tool's context alone; no model chooses or sees it (DEF-14)."""

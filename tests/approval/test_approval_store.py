@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.approval.examples import BEGAN, NO, QUESTION, RULE, YES, Clock, question, yes
 from toolkeep.approval import approval_store as store_module
@@ -82,7 +83,7 @@ def test_an_answered_question_stands_so_and_waits_no_longer(
 ) -> None:
     store.ask(QUESTION)
     standing = store.answer(QUESTION.id, answer)
-    assert (standing.state, standing.answer) == (state, answer)
+    assert (standing.state, standing.answer) == (state, replace(answer, given_at=BEGAN))
     assert store.standing(QUESTION.id) == standing
     assert store.waiting() == []
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from tests.approval.examples import BEGAN, RULE, Clock, question
 from toolkeep import Code, InvokeResult, Keep, Secret, ToolContext, tool
 from toolkeep.approval.approval_store import MemoryApprovals
-from toolkeep.approval.approve import ApprovalGate, Approver
+from toolkeep.approval.approve import ApprovalGate
+from toolkeep.approval.approver import Approver
 from toolkeep.approval.coverage import Constraint
 from toolkeep.approval.question import Answer, Question, Standing
 from toolkeep.approval.question_text import preview_answer

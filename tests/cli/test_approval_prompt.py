@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.approval.test_question_text import QUESTION
 from tests.cli.dialogue import Dialogue
 from tests.cli.shop import Shop
 from toolkeep.approval.question import Answer
-from toolkeep.cli.approval_prompt import Reply, TerminalApprover, offer, person, understand
+from toolkeep.cli.approval_prompt import Picked, Reply, TerminalApprover, offer, person, picked_by, understand
 from toolkeep.cli.rule_preview import RulePreview, preview_lines
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 from toolkeep.storage.sqlite.bodies_db import Bodies
@@ -289,6 +290,64 @@ def test_in_a_notebook_its_input_asks(
 )
 def test_what_a_line_means(line: str, reply: Reply | None) -> None:
     assert understand(line, QUESTION) == reply
+
+
+@pytest.mark.parametrize(
+    ("line", "picked"),
+    [
+        ("y", Picked(frozenset((1, 2, 3)))),
+        (" 3, 1 ", Picked(frozenset((1, 3)))),
+        ("no not  these ", Picked(reason="not  these")),
+        ("o", Picked(one_by_one=True)),
+        ("0", None),
+        ("1 4", None),
+        ("1 y", None),
+        ("-1", None),
+        ("\u0661", None),
+        (",", None),
+        ("", None),
+    ],
+)
+def test_what_a_line_means_for_several_calls(line: str, picked: Picked | None) -> None:
+    assert picked_by(line, 3) == picked
+
+
+@pytest.mark.spec("FLO-7")
+@pytest.mark.parametrize(
+    ("lines", "verdicts"),
+    [
+        (["y"], ["approve", "approve"]),
+        (["2"], ["deny", "approve"]),
+        (["n why"], ["deny", "deny"]),
+        (["o", "n", "y"], ["deny", "approve"]),
+    ],
+)
+def test_several_calls_are_one_prompt(
+    lines: list[str], verdicts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("builtins.input", lambda _: lines.pop(0))
+    answers = asyncio.run(TerminalApprover().ask_all([QUESTION, replace(QUESTION, id="0" * 16)]))
+    assert ([answer.verdict for answer in answers], lines) == (verdicts, [])
+
+
+def test_prompts_at_once_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(prompt: str) -> str:
+        asked.append("begins")
+        time.sleep(0.01)
+        asked.append("ends")
+        return "y"
+
+    async def two() -> None:
+        approver = TerminalApprover()
+        await asyncio.gather(approver(QUESTION), approver(QUESTION))
+
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("builtins.input", answer)
+    asyncio.run(two())
+    assert asked == ["begins", "ends"] * 2
 
 
 @pytest.mark.parametrize(

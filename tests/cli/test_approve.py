@@ -21,9 +21,9 @@ from tests.cli.shop import Shop
 from tests.cli.test_approval_prompt import plain
 from toolkeep import open_keep
 from toolkeep.approval.coverage import Argument, Constraint
-from toolkeep.approval.question import Answer, Question, Rule
+from toolkeep.approval.question import Answer, FlowLine, Question, Rule
 from toolkeep.cli.approval_prompt import person
-from toolkeep.cli.approvals import NotAnswered, only_question
+from toolkeep.cli.approvals import NotAnswered, waiting_questions
 from toolkeep.cli.main import cli
 from toolkeep.cli.mcp import _page_url as page_url
 from toolkeep.keep.open import open_tokens
@@ -95,6 +95,39 @@ def on_a_terminal(project: Path, arguments: list[str], *answers: tuple[str, str]
         return status, click.unstyle(dialogue.shown)
 
 
+@pytest.mark.spec("FLO-7")
+def test_the_calls_of_one_response_are_shown_and_answered_at_once(
+    project: Path, approvals: SqliteApprovals
+) -> None:
+    flow = FlowLine(argument="/to", role="destination", value='"m@evil.test"', origin="outside")
+    told = replace(flow, source="read_mail /0/body", excerpt="mail m@evil.test")
+    changes: list[dict[str, Any]] = [{"flow": (told,)}, {}, {"danger": "critical", "acts": 2}, {}]
+    for number, more in enumerate(changes, 1):
+        asked = question(id=f"{number}" * 16, call_id=f"{number}", response="abcd" * 4, **more)
+        assert approvals.ask(asked)
+    assert "toolkeep approve abcdabcd, or toolkeep deny" in outcome(project, "list")[1]
+    shown = outcome(project, "show", "abcd")[1]
+    assert [line for line in shown.splitlines() if "Call " in line or "calls" in line or "says" in line] == [
+        "4 calls of one response need approval",
+        "1. Call 1111111111111111",
+        '  | /to "m@evil.test": from outside; the user did not name it; read_mail /0/body says: mail m@evil.test',
+        "2. Call 2222222222222222",
+        "3. Call 3333333333333333",
+        "4. Call 4444444444444444",
+    ]
+    assert len(json.loads(run(project, "show", "abcd", "--json").stdout)) == 4
+    assert outcome(project, "approve", "abcd", "--always")[0] == 1  # there is no terminal
+    numbers, name = "[n]o [reason]: ", "anything else denies it: "
+    status, shown = on_a_terminal(project, ["approve", "abcd"], (numbers, "0 1\n"), (numbers, "2\n"))
+    assert (status, shown.count("✓"), "3 calls of the response still wait" in shown) == (0, 1, True)
+    answers = [(numbers, "1,2\n"), (name, "save_note\n")]
+    assert on_a_terminal(project, ["approve"], *answers)[0] == 0  # all that wait are of one response
+    assert on_a_terminal(project, ["approve", "4444"], ("[n]o: ", "n\n"))[0] == 1
+    assert outcome(project, "deny", "abcd", "no") == (0, "✓ denied save_note, called by writer\n", "")
+    stood = [approvals.standing(f"{number}" * 16) for number in range(1, 5)]
+    assert [one.state for one in stood if one] == ["approved", "approved", "approved", "denied"]
+
+
 # --- looking -------------------------------------------------------------------------------------
 
 
@@ -141,13 +174,16 @@ def test_a_list_in_json_has_the_whole_arguments(project: Path, approvals: Sqlite
     (listed,) = json.loads(run(project, "list", "--json").stdout)
     assert listed == {
         "id": asked.id,
+        "response": "",
         "asked_at": listed["asked_at"],
         "expires_at": listed["expires_at"],
         "agent": "writer",
         "session": "s1",
         "tool": "save_note",
         "danger": "medium",
+        "why": list(asked.why),
         "arguments": asked.argument_data,
+        "flow": [],
     }
 
 
@@ -247,12 +283,12 @@ def test_approvals_alone_lists_and_deny_alone_denies_the_only_call(
 
 def test_without_an_id_the_only_call_is_meant(project: Path, approvals: SqliteApprovals) -> None:
     with pytest.raises(NotAnswered, match=r"no call of .* waits"):
-        only_question(approvals)
+        waiting_questions(approvals, None)
     approvals.ask(question())
-    assert only_question(approvals).id == question().id
+    assert [one.id for one in waiting_questions(approvals, None)] == [question().id]
     approvals.ask(question(id="0123ffffffffffff", tool="other"))
     with pytest.raises(NotAnswered, match="several calls wait"):
-        only_question(approvals)
+        waiting_questions(approvals, None)
 
 
 def test_a_question_that_is_over_says_how(project: Path, approvals: SqliteApprovals) -> None:
@@ -359,7 +395,8 @@ def test_a_no_needs_none_and_carries_its_reason(project: Path, approvals: Sqlite
     )
     standing = approvals.standing("0123456789abcdef")
     assert standing is not None
-    assert (standing.state, standing.answer) == (
+    assert standing.answer is not None
+    assert (standing.state, replace(standing.answer, given_at=0.0)) == (
         "denied",
         Answer(verdict="deny", approver=f"operator:{person()}", way="command", reason="not today"),
     )
@@ -416,7 +453,8 @@ def test_always_shows_the_rule_before_it_asks(
     assert (status, shown[shown.index("These calls") :]) == (0, ALWAYS)
     standing = approvals.standing("0123456789abcdef")
     assert standing is not None
-    assert standing.answer == Answer(
+    assert standing.answer is not None
+    assert replace(standing.answer, given_at=0.0) == Answer(
         verdict="approve",
         approver=f"operator:{person()}",
         way="command",

@@ -78,7 +78,8 @@ def test_a_person_is_shown_which_policy_spares_questions(tmp_path: Path) -> None
     write(tmp_path, PERMIT.replace("permit", "@silent permit", 1) + FORBID)
     (effect,) = project_file(tmp_path).effects
     assert (
-        "permit 'everybody' (@silent, so that questions of @ask policies are spared), forbid" in effect.what
+        "permit 'everybody' (@silent, so that calls need no approval where @ask policies ask for it), forbid"
+        in effect.what
     )
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.docs.markdown import ROOT
 from toolkeep import Keep, ToolFailed
 from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
+from toolkeep.audit.record_kinds import SessionEnded
 from toolkeep.cli.audit import command
 from toolkeep.mcp_client.elicitation import Elicitations
 from toolkeep.mcp_client.elicitation_audit import ActiveCall
@@ -80,6 +82,15 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
     asyncio.run(asked_something(record))
     with AuditLog(tmp_path / "state") as log:
         log.rotate_key()
+        ended = SessionEnded(
+            agent="a",
+            ended_by="operator:a",
+            opened=True,
+            secret=False,
+            session="a",
+            time="2026-01-01T00:00:00Z",
+        )
+        log.append(msgspec.to_builtins(ended)).result()
         return [entry.record for entry in (*record.log.entries, *log.read())]
 
 

@@ -1,5 +1,6 @@
 """What follows from a definition that declares no flow, by its import (FLO-2)."""
 
+import re
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -127,3 +128,24 @@ def test_a_model_may_choose_what_the_definition_offers() -> None:
     }
     assert {one.name for one in session.origins(plan, offered) if one.is_trusted} == offered.keys()
     assert not [one.name for one in session.origins(plan, others) if one.is_trusted]
+
+
+@pytest.mark.parametrize(
+    ("effects", "leaves"),
+    [
+        ("none", False), ("reads", False), ("writes", True), (["FsWrite"], False), (["DbRead"], False),
+        (["DbWrite"], True), (["ProcessSpawn"], True), (["NetRead"], True), (["NetWrite"], True), (None, True),
+    ],
+)  # fmt: skip
+def test_what_may_send_something_out_follows_from_the_effects(effects: Any, leaves: bool) -> None:
+    # `FsWrite` needs `fs.write`
+    held = (
+        [re.sub("(?!^)([A-Z])", r".\1", one).lower() for one in effects] if isinstance(effects, list) else []
+    )
+
+    def act() -> bool:
+        """Act."""
+        return True
+
+    stated = {} if effects is None else {"effects": effects, "danger": "low", "capabilities": held}
+    assert planned(tool(**stated)(act).definition).leaves is leaves

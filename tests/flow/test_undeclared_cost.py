@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import pytest
 
 from tests.cli.plainly import run
-from toolkeep import Destination, Question, open_keep, tool
+from toolkeep import Destination, Question, ToolDefinition, open_keep, tool
+from toolkeep.cli.lint_flow import FlowFindings
 
 pytestmark = pytest.mark.spec("FLO-1", "FLO-2")
 
@@ -111,3 +112,14 @@ def test_sessions_without_flow_are_said(tmp_path: Path, monkeypatch: pytest.Monk
             assert keep.call_sync("send", {"to": "bob", "note": "come"}, agent="ada", session="x").ok
     assert costs() == {"send no-role": {"calls": 2, "asked": 1, "alone": 0}}
     assert "1 session was recorded without flow" in run("lint", "tools.json", "--flow", status=1).stderr
+
+
+def test_an_import_is_declared_in_the_configuration_or_on_its_page() -> None:
+    theirs = ToolDefinition.from_elsewhere({"name": "Send It", "description": "Sends.", "parameters": {
+        "type": "object", "properties": {"to": {"type": "string"}}}}, kind="mcp", origin="mail")  # fmt: skip
+    found = [one["fix"] for one in FlowFindings([theirs], (), None).of(theirs)]
+    where = "under upstreams.mail.flow.Send It or on its page"
+    assert found == [
+        f"declare their roles {where}",
+        f'declare a label ("text" if anybody may have written it) {where}',
+    ]

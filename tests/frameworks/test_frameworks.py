@@ -40,6 +40,7 @@ def test_a_message_of_langchain_is_answered_and_one_that_was_cut_is_not_run(repo
         "invalid": ["error", True],
     }
     assert report["langchain"]["cut"] == [["error", [], True]] * 4
+    assert report["langchain"]["asked at once"] == [3, 3]
 
 
 @pytest.mark.spec("PRV-2")
@@ -52,12 +53,14 @@ def test_a_toolset_of_pydantic_ai_leaves_the_records_that_a_call_leaves(report: 
         "twice": ["failed", True],
         "picture": ["str", "BinaryContent"],
         "cut": ["failed", [], True],
+        "asked at once": [3],
     }
 
 
 @pytest.mark.spec("PRV-2")
 def test_tools_of_openai_agents_leave_the_records_that_a_call_leaves(report: Any) -> None:
     assert report["openai-agents"] == {
+        "asked at once": [3],
         "errors": [False, True, True, True],
         "first": "seen a 3",
         "same records": True,

@@ -70,6 +70,7 @@ def advance(standing: Standing, answer: Answer, now: float) -> Standing:
         raise AnswerRefused(f"it is {standing.state} already")
     question = standing.question
     check_answer(question, answer, now)
+    answer = replace(answer, given_at=now)
     if answer.verdict == "deny":
         return replace(standing, state="denied", answer=answer)
     question = replace(question, acts_done=question.acts_done + 1)

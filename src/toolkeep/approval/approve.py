@@ -8,24 +8,24 @@ call is recorded, so it cannot be replayed.
 import asyncio
 import contextlib
 import hashlib
-import inspect
+import hmac
 import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from toolkeep.approval.approval_store import Approvals, covering_rule
+from toolkeep.approval.approval_store import Approvals, bound, covering_rule
+from toolkeep.approval.approver import Approver, ApproverFailed, Prompt, Prompter
 from toolkeep.approval.coverage import arguments_of, beginning
 from toolkeep.approval.file_diff import difference
 from toolkeep.approval.question import (
     BY_CLIENT,
     Answer,
-    AnswerRefused,
     FlowLine,
     Question,
     Rule,
@@ -34,7 +34,16 @@ from toolkeep.approval.question import (
 )
 from toolkeep.approval.question_text import rule_text
 from toolkeep.authoring.declaration_advice import declaration
-from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal, RegisteredTool, Waited, refuse
+from toolkeep.calls import (
+    Approval,
+    ApprovedCall,
+    PermittedCall,
+    Refusal,
+    RegisteredTool,
+    ToolCall,
+    Waited,
+    refuse,
+)
 from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, ToolkeepError
@@ -43,6 +52,7 @@ from toolkeep.flow.facts import FlowFacts
 from toolkeep.flow.session_state import Origin
 from toolkeep.flow.value_source import BodyOf, find_source
 from toolkeep.host.log_lines import has_listener
+from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.pointers import escaped
 from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
 from toolkeep.text.display import HIDDEN, shorten, visible_lines
@@ -73,23 +83,7 @@ def warn_undeclared(tool: RegisteredTool) -> None:
 
 log = logging.getLogger("toolkeep.approval")
 
-Approver = Callable[[Question], "Awaitable[Answer | bool | None] | Answer | bool | None"]
-"""Callback of the host that asks a person. True approves, False denies, None is no answer.
-
-A coroutine is cancelled when its answer is no longer needed. The text of the `CancelledError` says why,
-unless the call itself was cancelled.
-
-A critical call is asked about twice; the second approval is an `Answer` with the tool's name typed.
-"""
-
 Waiting = Callable[[], contextlib.AbstractAsyncContextManager[None]]
-
-PROGRAM = "program"
-"""`way` of an approval that the host's own code gave."""
-
-
-class _ApproverFailed(Exception):
-    """The host's approver raised, or returned what is no answer: nobody was asked, so nobody denied."""
 
 
 def _utc(seconds: float) -> datetime:
@@ -104,6 +98,15 @@ class Asked(NamedTuple):
     waited: Waited | None = None
 
 
+class Ahead(NamedTuple):
+    """A question that is in the store, and the approver that is being asked it."""
+
+    question: Question
+    prompt: Prompt | None = None
+
+
+_OUTSIDE_TEXT: Final = "toolkeep.flow.outside_text"
+"""The shipped policy that asks because the session has read text from outside."""
 _NOT_NEEDED: Final = Asked()
 _MARKS: Final = 1_000
 """Size of the cache of argument marks, by definition hash."""
@@ -136,7 +139,11 @@ class ApprovalGate:
         self._marks: dict[str, ArgumentMarks] = {}
         self._is_paranoid = is_paranoid
         self._wait_s = wait_s
-        self._approver = approver
+        self._prompter = None if approver is None else Prompter(approver, store)
+        self._can_ask = approver is not None or wait_s > 0
+        self._ahead: dict[str, Ahead] = {}
+        """Questions that were put before their calls run, by call id."""
+        self._response_key = secrets.token_bytes(16)
         self._clock = clock
         self._tell = tell
         self._warned: set[str] = set()
@@ -151,23 +158,35 @@ class ApprovalGate:
         store learns no secret.
         """
         why = self._reasons(call)
-        if not why:
+        ahead = self._ahead.pop(call.request.id, None)
+        if not why and ahead is None:
             return _NOT_NEEDED
         question = self._question(call, sealed, why)
-        # Looked up before anything is queued: a covered call must not show up in anybody's inbox.
-        if (earlier := self._remembered_approval(call, question)) is not None:
-            return Asked(approval=earlier)
-        # Nobody could ever answer: refuse at once rather than let the call wait for its time limit.
-        if self._approver is None and not self._wait_s:
-            return _no_approver(call, question)
-        if not self.store.ask(question):
-            return _too_many(call, question)
-        self._tell_requested(question)
+        if ahead is None or not self._holds(ahead.question, question, call):
+            if ahead is not None:
+                self._give_up(ahead)
+            if not why:
+                return _NOT_NEEDED
+            # Looked up before anything is queued: a covered call must not show up in anybody's inbox.
+            if (earlier := self._remembered_approval(call, question)) is not None:
+                return Asked(approval=earlier)
+            # Nobody could ever answer: refuse at once rather than let the call wait for its time limit.
+            if not self._can_ask:
+                return _no_approver(call, question)
+            if not self.store.ask(question):
+                return _too_many(call, question)
+            self._tell_requested(question)
+            ahead = Ahead(question)
+        return await self._waited(call, ahead, waiting)
+
+    async def _waited(self, call: PermittedCall, asked: Ahead, waiting: Waiting) -> Asked | Refusal:
+        """Wait for the answer to a question that is in the store."""
+        question = asked.question
         try:
             # Releases the tool's slot: calls that wait for people must not block the tool for other agents.
             async with waiting():
-                standing = await self._answered(question)
-        except _ApproverFailed:
+                standing = await self._answered(question, asked.prompt)
+        except ApproverFailed:
             self._withdraw(question)
             self._tell_decided(question, None, "withdrawn")
             return _not_asked(call, question, "asking for it failed", "Do without it, or tell the operator.")
@@ -176,19 +195,85 @@ class ApprovalGate:
             self._withdraw(question)
             self._tell_decided(question, None, "withdrawn")
             raise
-        took_ms = max(0, round((self._clock() - question.asked_at) * 1000))
+        answer = None if standing is None else standing.answer
+        took_s = (answer.given_at if answer is not None else self._clock()) - question.asked_at
+        took_ms = max(0, round(took_s * 1000))
         waited = Waited(id=question.id, asked_at=question.asked_at, waited_ms=took_ms)
         # No answer is a no (fail closed), also when the question was removed from the store.
-        if standing is None or standing.answer is None or standing.state in ("waiting", "expired"):
+        if standing is None or answer is None or standing.state in ("waiting", "expired"):
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"This call to '{question.tool}' was not approved in time"
             hint = "Do without it, or tell the user: `toolkeep approvals list` shows the calls that wait."
             return replace(refuse(call.request, Code.APPROVAL_NEEDED, message, hint), waited=waited)
-        self._tell_decided(question, standing.answer, standing.state)
+        self._tell_decided(question, answer, standing.state)
         if standing.state == "denied":
-            return replace(_denied(call, standing.answer), waited=waited)
+            return replace(_denied(call, answer), waited=waited)
         return Asked(question=standing.question, waited=waited)
+
+    def may_ask(self, tool: RegisteredTool, *, confirms: bool) -> bool:
+        """Whether a call may need a person whatever its arguments, policies apart."""
+        return (
+            confirms
+            or tool.definition.requires_confirmation
+            or tool.danger.rank >= Danger.MEDIUM.rank
+            or (tool.danger is Danger.LOW and self._is_paranoid)
+        )
+
+    def question_of(self, call: PermittedCall, sealed: bytes) -> Question | None:
+        """What a person is yet to be asked about a call; None if nothing, or if nobody could be."""
+        why = self._reasons(call) if self._can_ask else ()
+        question = self._question(call, sealed, why) if why else None
+        if question is None or self._remembered_approval(call, question) is not None:
+            return None
+        ahead = self._ahead.get(call.request.id)
+        return None if ahead is not None and self._holds(ahead.question, question, call) else question
+
+    def ask_ahead(self, questions: Sequence[Question]) -> None:
+        """Put the questions of one response at once, before its calls run (FLO-7).
+
+        Each call finds its own when it comes to `ask`, where it is decided again.
+        """
+        self.forget_ahead(question.call_id for question in questions)
+        placed = [question for question in questions if self.store.ask(question)]
+        for question in placed:
+            self._tell_requested(question)
+        prompt, prompter = None, self._prompter
+        # Another approver is called for each call in its turn: it may block on one key press.
+        if placed and prompter is not None and prompter.takes_several:
+            prompt = prompter.put_all(placed)
+        self._ahead.update({question.call_id: Ahead(question, prompt) for question in placed})
+
+    def forget_ahead(self, call_ids: Iterable[str]) -> None:
+        """Withdraw questions of calls that will not be made."""
+        for call_id in call_ids:
+            if (ahead := self._ahead.pop(call_id, None)) is not None:
+                self._give_up(ahead)
+
+    def _give_up(self, ahead: Ahead) -> None:
+        self._withdraw(ahead.question)
+        self._tell_decided(ahead.question, None, "withdrawn")
+        if ahead.prompt is not None:
+            ahead.prompt.leave(ahead.question, None)
+
+    def _holds(self, shown: Question, now: Question, call: PermittedCall) -> bool:
+        """Whether the question that was put ahead is still that of the call.
+
+        Not if there is a reason to ask now that the person was not shown. Text from outside that calls before
+        it in the response brought is none: the model had chosen this call by then.
+        """
+        standing = self.store.standing(shown.id)
+        if standing is None or bound(shown) != bound(now):
+            return False
+        if standing.state == "denied":
+            return True  # a no stays one, whatever asks now, or if nothing does
+        by_policy = zip(call.decision.asked_by or (), call.asked_by, strict=True)
+        excused = {reason for policy, reason in by_policy if policy == _OUTSIDE_TEXT}
+        if not set(now.why) - excused <= set(shown.why):
+            return False
+        if standing.state == "approved":
+            return self._clock() < shown.expires_at  # while earlier calls ran, it may have expired
+        return bool(now.why)
 
     def _withdraw(self, question: Question) -> None:
         """Withdraw a question that the caller no longer waits for.
@@ -286,6 +371,7 @@ class ApprovalGate:
         return Question(
             # Unpredictable, so that no client can refer to questions that it was not shown.
             id=secrets.token_hex(8),
+            response=self._response_id(request),
             call_id=request.id,
             agent=request.agent,
             conversation=request.conversation,
@@ -319,6 +405,16 @@ class ApprovalGate:
             expires_at=now + wait_s,
         )
 
+    def _response_id(self, request: ToolCall) -> str:
+        """The id by which questions of one response belong together.
+
+        Callers name responses. Keyed, and with the agent: none gets its calls among those of another.
+        """
+        if not request.response:
+            return ""
+        named = canonical_bytes([request.agent, request.session, request.conversation, request.response])
+        return hmac.new(self._response_key, named, hashlib.sha256).hexdigest()[:16]
+
     def _marks_of(self, call: PermittedCall) -> ArgumentMarks:
         """Argument marks, cached per definition."""
         held = self._marks  # read once: other threads swap the mapping
@@ -328,18 +424,18 @@ class ApprovalGate:
             self._marks = {**(held if len(held) < _MARKS else {}), wanted: marks}
         return marks
 
-    async def _answered(self, question: Question) -> Standing | None:
+    async def _answered(self, question: Question, prompt: Prompt | None) -> Standing | None:
         """Wait until the question is answered or expires.
 
         From the host's approver, or from another process by polling.
         """
-        asking: asyncio.Future[Answer | None] | None = None
         over: str | None = None
         loop = asyncio.get_running_loop()
         # Monotonic: setting the wall clock back must not extend it.
-        until = loop.time() + question.expires_at - question.asked_at
-        if self._approver is not None:
-            asking = asyncio.ensure_future(self._from_approver(question))
+        until = loop.time() + question.expires_at - max(question.asked_at, self._clock())
+        if prompt is None and self._prompter is not None and self.store.is_waiting(question.id):
+            prompt = self._prompter.put(question)
+        asking = prompt.task if prompt is not None else None
         try:
             while True:
                 is_over = self._clock() >= question.expires_at or loop.time() >= until
@@ -350,52 +446,16 @@ class ApprovalGate:
                 if asking is not None and asking.done():
                     # The approver cancelled itself: that is no approval (fail closed).
                     if asking.cancelled():
-                        raise _ApproverFailed
-                    answer = asking.result()
-                    if answer is None:
-                        if not self._wait_s:
-                            return None
-                        asking = None
-                        continue
-                    standing = self.store.answer(question.id, answer)
-                    if standing.state != "waiting":
-                        return standing
-                    asking = asyncio.ensure_future(self._from_approver(standing.question))
+                        raise ApproverFailed
+                    asking.result()
+                    if not self._wait_s:
+                        return None
+                    asking = None
+                    continue
                 await _poll(asking)
-        # An invalid answer counts as no answer, never as a yes.
-        except AnswerRefused as refused:
-            fields = {"reason": refused.reason}
-            log.warning("an answer was rejected: %(reason)s", fields, extra=fields)
-            return None
         finally:
-            if asking is not None and not asking.done():
-                asking.cancel(over)
-
-    async def _from_approver(self, question: Question) -> Answer | None:
-        """Call the host's approver; raises `_ApproverFailed`, which never approves (fail closed)."""
-        approver = self._approver
-        if approver is None:
-            return None
-        try:
-            # A plain function may block on a key press: run it in a thread, not on the event loop.
-            is_async = any(map(inspect.iscoroutinefunction, (approver, type(approver).__call__)))
-            said: Any = (
-                approver(question) if is_async else await asyncio.to_thread(_in_thread, approver, question)
-            )
-            if isinstance(said, Awaitable):
-                said = await said
-        except Exception as error:
-            log.exception("the approver failed", extra={"tool_name": question.tool})
-            raise _ApproverFailed from error
-        # Exactly a bool: a truthy object that a broken approver returns must not approve.
-        if isinstance(said, bool):
-            return Answer(verdict="approve" if said else "deny", approver=PROGRAM, way=PROGRAM)
-        if said is not None and not isinstance(said, Answer):
-            fields = {"tool_name": question.tool, "returned": type(said).__name__}
-            message = "the approver failed: it returns True, False, None or an Answer, not %(returned)s"
-            log.error(message, fields, extra=fields)
-            raise _ApproverFailed
-        return said
+            if prompt is not None:
+                prompt.leave(question, over)
 
     def _remember(self, question: Question, answer: Answer) -> None:
         """Store the approval as a rule that covers later calls."""
@@ -415,14 +475,6 @@ class ApprovalGate:
             ends_at=now + min(max(1, answer.days), RULE_DAYS) * 86_400,
         )
         self.store.add_rule(rule)
-
-
-def _in_thread(approver: Approver, question: Question) -> Any:
-    """What an approver says; `StopIteration` would never leave its thread, and the call would hang."""
-    try:
-        return approver(question)
-    except StopIteration as error:
-        raise RuntimeError("the approver raised StopIteration") from error
 
 
 def _why_over(standing: Standing | None) -> str:
@@ -460,7 +512,7 @@ def _flow_lines(call: PermittedCall, body_of: BodyOf) -> Iterator[FlowLine]:
                 role=origin.role.value,
                 value=HIDDEN if is_hidden else beginning(part),
                 origin=word.value if source is None or word is not Origin.UNKNOWN else Origin.OUTSIDE.value,
-                source=f"{source.tool} {source.pointer}" if source else "",
+                source=f"{source.tool} {source.pointer}".rstrip() if source else "",
                 excerpt=source.excerpt if source else "",
             )
 

@@ -38,6 +38,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """An approval request: one call that waits for a person."""
 
     id: str
+    response: str = ""
+    """Questions with the same one are about calls of one response of the model; empty for a call alone."""
     call_id: str
     agent: str
     conversation: str = ""

@@ -46,20 +46,49 @@ def render_question(question: Question, *, now: float, width: int = 80) -> list[
     width = max(width, _NARROWEST)
     return [
         Line(f"Call {_hex(question.id)} needs approval", "heading"),
-        *_arguments(question, width),
-        *_part("Difference", question.difference, question, width),
-        *_part("It would access", "\n".join(map(visible, question.touches)), question, width),
-        *_part("Where it comes from", "\n".join(map(flow_line, question.flow)), question, width),
-        *_part("Permitted by", _permitted_by(question), question, width),
-        *_label("Agent", name(question.agent), width),
-        *(_label("Session", name(question.session), width) if question.session else ()),
-        *(_label("Conversation", name(question.conversation), width) if question.conversation else ()),
-        *_label("Tool", name(question.tool), width),
-        *_label("Version", name(question.version), width),
-        *_label("Danger", name(question.danger) + _often(question), width),
-        *(line for why in question.why for line in _label("Why", sanitize_line(why), width)),
+        *_content(question, width),
+        *_caller(question, width),
+        *_about_tool(question, width),
         *_label("Expires", f"{moment(question.expires_at)}, {until(question.expires_at, now)}", width),
     ]
+
+
+def render_questions(questions: Sequence[Question], *, now: float, width: int = 80) -> list[Line]:
+    """The calls of one response, numbered, each as `render_question` shows it."""
+    if len(questions) == 1:
+        return render_question(questions[0], now=now, width=width)
+    width = max(width, _NARROWEST)
+    ends = min(question.expires_at for question in questions)
+    lines = [Line(f"{len(questions)} calls of one response need approval", "heading")]
+    for number, question in enumerate(questions, 1):
+        lines.append(Line(f"{number}. Call {_hex(question.id)}", "heading"))
+        lines += [*_content(question, width), *_about_tool(question, width)]
+    lines += [*_caller(questions[0], width)]
+    return [*lines, *_label("Expire", f"{moment(ends)}, {until(ends, now)}", width)]
+
+
+def _content(question: Question, width: int) -> Iterator[Line]:
+    yield from _arguments(question, width)
+    yield from _part("Difference", question.difference, question, width)
+    yield from _part("It would access", "\n".join(map(visible, question.touches)), question, width)
+    yield from _part("Where it comes from", "\n".join(map(flow_line, question.flow)), question, width)
+    yield from _part("Permitted by", _permitted_by(question), question, width)
+
+
+def _caller(question: Question, width: int) -> Iterator[Line]:
+    yield from _label("Agent", name(question.agent), width)
+    if question.session:
+        yield from _label("Session", name(question.session), width)
+    if question.conversation:
+        yield from _label("Conversation", name(question.conversation), width)
+
+
+def _about_tool(question: Question, width: int) -> Iterator[Line]:
+    yield from _label("Tool", name(question.tool), width)
+    yield from _label("Version", name(question.version), width)
+    yield from _label("Danger", name(question.danger) + _often(question), width)
+    for why in question.why:
+        yield from _label("Why", sanitize_line(why), width)
 
 
 _ORIGINS: Final = {

@@ -121,6 +121,20 @@ class ServerAsked(Record, frozen=True, kw_only=True, gc=False):
     upstream: str
 
 
+class SessionEnded(Record, frozen=True, kw_only=True, gc=False):
+    """A person ended a session: its next call begins with a clean state (FLO-1)."""
+
+    agent: str
+    ended_by: str
+    opened: bool
+    """What the state was before, as `secret` too."""
+    secret: bool
+    session: str
+    """What the state belongs to, as in `flow` of a decision."""
+    time: str
+    type: str = "SessionEnded"
+
+
 class ToolCompleted(Record, frozen=True, gc=False):
     """The outcome of a call: everything that a receipt shows."""
 

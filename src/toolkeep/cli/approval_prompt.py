@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from toolkeep.approval.question_text import (
     name,
     preview_answer,
     render_question,
+    render_questions,
     rows,
 )
 from toolkeep.cli.options import is_terminal, say, warn
@@ -76,25 +77,56 @@ class TerminalApprover:
         """`project` is the folder of the keep, by default the working folder and those above it."""
         self._project = project
         self._approver = f"terminal:{person()}"
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     async def __call__(self, question: Question) -> Answer:
         """Ask one question; a critical call needs a second confirmation. Raises where nobody can be asked."""
+        async with self._asking():
+            return await self._ask(question)
+
+    async def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
+        """Ask about the calls of one response at once. Raises where nobody can be asked."""
+        async with self._asking():
+            show(render_questions(questions, now=time.time(), width=columns()))
+            picked = await pick(len(questions))
+            if picked.one_by_one:
+                return [await self._ask(question) for question in questions]
+            no = Reply(reason=picked.reason)
+            return [
+                self._answer(Reply("once") if number in picked.approved else no, question)
+                for number, question in enumerate(questions, 1)
+            ]
+
+    async def _ask(self, question: Question) -> Answer:
+        if question.wants_name:
+            if question.response:  # which of several calls it is
+                show(render_question(question, now=time.time(), width=columns()))
+            return self._answer(Reply("once" if await typed_name(question) else None), question)
+        show(render_question(question, now=time.time(), width=columns()))
+        reply = await self._reply(question)
+        if reply.reach in ("session", "rule"):
+            wanted = self._answer(reply, question)
+            return await agreed(question, wanted, self._project) or self._answer(Reply(), question)
+        return self._answer(reply, question)
+
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        """One prompt at a time: of two that read the same terminal, one would take the other's answer."""
         if not can_ask() and not _has_notebook():
             raise RuntimeError(
                 "no one can be prompted: stdin or stderr is not a terminal, and this is not a notebook"
             )
-        try:
-            if question.wants_name:
-                return self._answer(Reply("once" if await typed_name(question) else None), question)
-            show(render_question(question, now=time.time(), width=columns()))
-            reply = await self._reply(question)
-            if reply.reach in ("session", "rule"):
-                wanted = self._answer(reply, question)
-                return await agreed(question, wanted, self._project) or self._answer(Reply(), question)
-            return self._answer(reply, question)
-        except asyncio.CancelledError as cancelled:
-            say("", str(cancelled) or "The call was cancelled; your answer is no longer needed.", err=True)
-            raise
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._turns[0] is not loop:
+            self._turns = loop, asyncio.Lock()
+        async with self._turns[1]:
+            try:
+                yield
+            except asyncio.CancelledError as cancelled:
+                say(
+                    "", str(cancelled) or "The call was cancelled; your answer is no longer needed.", err=True
+                )
+                raise
 
     async def _reply(self, question: Question) -> Reply:
         """Ask until the person gives one of the answers; end of input and Ctrl-C are a no."""
@@ -114,6 +146,42 @@ class TerminalApprover:
             reach=reply.reach,
             typed_name=question.tool if question.wants_name else "",
         )
+
+
+class Picked(NamedTuple):
+    """Which of several numbered calls a person approves."""
+
+    approved: frozenset[int] = frozenset()
+    reason: str = ""
+    one_by_one: bool = False
+
+
+async def pick(count: int, *, one_by_one: bool = True) -> Picked:
+    """Ask about several calls at once until there is an answer; end of input and Ctrl-C are a no to all."""
+    words = ["[y]es to all", "numbers to approve these alone", *(["[o]ne by one"] if one_by_one else [])]
+    while (line := await typed(", ".join([*words, "[n]o [reason]: "]))) is not None:
+        if (picked := picked_by(line, count)) is not None and (one_by_one or not picked.one_by_one):
+            return picked
+        say("Not one of the answers.", err=True)
+    return Picked()
+
+
+def picked_by(line: str, count: int) -> Picked | None:
+    """Parse a line; None if it is none of the answers."""
+    word, _, rest = line.strip().partition(" ")
+    match line.strip().casefold():
+        case "y" | "yes":
+            return Picked(frozenset(range(1, count + 1)))
+        case "o" | "one" | "one by one":
+            return Picked(one_by_one=True)
+    if word.casefold() in ("n", "no"):
+        return Picked(reason=rest.strip())
+    numbers = line.replace(",", " ").split()
+    # A number that is out of range makes the whole line unclear: nothing of it counts.
+    known = {str(number): number for number in range(1, count + 1)}
+    if numbers and all(number in known for number in numbers):
+        return Picked(frozenset(known[number] for number in numbers))
+    return None
 
 
 def announce(question: Question) -> None:

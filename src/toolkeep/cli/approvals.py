@@ -3,6 +3,7 @@
 import contextlib
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import msgspec
 
 from toolkeep.approval.argument_summary import summary
 from toolkeep.approval.question import EXPIRED, Answer, AnswerRefused, Question, Standing, check_answer
-from toolkeep.approval.question_text import duration, moment, name, render_question, rows, until
+from toolkeep.approval.question_text import duration, moment, name, render_questions, rows, until
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.tables import Column, say_table, screen_width
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
 
-class _ListByDefault(CommandGroup):
+class ListByDefault(CommandGroup):
     """Without a subcommand: `list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -34,7 +35,7 @@ class _ListByDefault(CommandGroup):
         return super().parse_args(ctx, ["list", *args] if is_listing else args)
 
 
-@click.group("approvals", cls=_ListByDefault)
+@click.group("approvals", cls=ListByDefault)
 def command() -> None:
     """List calls that wait for approval, and the rules that approve calls without asking.
 
@@ -80,11 +81,27 @@ def waiting_question(approvals: "SqliteApprovals", given: str, project: Path | N
     raise NotAnswered(f"no waiting call{what} has the id {echo_name(given)!r}", hint=hint)
 
 
-def only_question(approvals: "SqliteApprovals", project: Path | None = None) -> Question:
-    """The pending request, if there is exactly one."""
+def waiting_questions(
+    approvals: "SqliteApprovals", given: str | None, project: Path | None = None
+) -> list[Question]:
+    """Find a pending request, or those of one response by its id; without an id, what waits alone."""
+    if given is None:
+        return _only_questions(approvals, project)
     waiting = [standing.question for standing in approvals.waiting()]
-    if len(waiting) == 1:
-        return waiting[0]
+    responses = {question.response for question in waiting if question.response}
+    found = [one for one in responses if given and one.startswith(given)]
+    # An id of a call counts first: it names less.
+    if len(found) == 1 and not any(question.id.startswith(given) for question in waiting):
+        return [question for question in waiting if question.response == found[0]]
+    return [waiting_question(approvals, given, project)]
+
+
+def _only_questions(approvals: "SqliteApprovals", project: Path | None) -> list[Question]:
+    """The pending requests, if there is exactly one, or if all are of one response."""
+    waiting = [standing.question for standing in approvals.waiting()]
+    responses = {question.response for question in waiting}
+    if len(waiting) == 1 or (len(responses) == 1 and "" not in responses):
+        return waiting
     if waiting:
         raise NotAnswered("several calls wait; name one", hint=_these(waiting))
     what, hint = _elsewhere(project, waiting, "")
@@ -166,7 +183,10 @@ def _these(questions: Sequence[Question]) -> str:
     return f"waiting calls: {listing(shown, len(questions), LISTED_NAMES)}"
 
 
-_LISTED_FIELDS = ("id", "asked_at", "expires_at", "agent", "session", "tool", "danger", "arguments")
+_LISTED_FIELDS = (
+    "id", "response", "asked_at", "expires_at", "agent", "session", "tool", "danger", "why", "arguments",
+    "flow",
+)  # fmt: skip
 _ID_CHARS = 8
 """Characters of an id in a list: enough to name the call in a command."""
 _SUMMARY_CHARS = 160
@@ -197,13 +217,22 @@ def list_waiting(project: Path | None, *, as_json: bool) -> None:
         say("No call waits for approval.")
         return
     now = time.time()
-    say_table(_COLUMNS, [_row(question, now) for question in questions])
+    shared = next((one for one, count in Counter(map(_response, questions)).items() if one and count > 1), "")
+    columns = (_COLUMNS[0], Column("RESPONSE"), *_COLUMNS[1:]) if shared else _COLUMNS
+    say_table(columns, [_row(question, now, has_response=bool(shared)) for question in questions])
     say("", f"Answer one: toolkeep approve {name(questions[0].id[:_ID_CHARS])}, or toolkeep deny")
+    if shared:
+        say(f"Answer the calls of one response at once: toolkeep approve {name(shared)}, or toolkeep deny")
 
 
-def _row(question: Question, now: float) -> tuple[str, ...]:
+def _response(question: Question) -> str:
+    return question.response[:_ID_CHARS]
+
+
+def _row(question: Question, now: float, *, has_response: bool) -> tuple[str, ...]:
     return (
         name(question.id[:_ID_CHARS]),
+        *((name(_response(question)) if question.response else "",) if has_response else ()),
         duration(question.expires_at - now),
         question.danger,
         name(question.tool),
@@ -221,13 +250,14 @@ _SHOWN_WIDTH = 120
 @project
 @common
 def show_question(question_id: str, project: Path | None, *, as_json: bool) -> None:
-    """Show the waiting call with this ID, or whose id starts with it."""
+    """Show the waiting call with this ID, or whose id starts with it; or all calls of the response ID."""
     with approvals_of(project) as approvals:
-        question = waiting_question(approvals, question_id, project)
+        questions = waiting_questions(approvals, question_id, project)
     if as_json:
-        print_json(question_data(question))
+        data = [question_data(question) for question in questions]
+        print_json(data if len(data) > 1 else data[0])
         return
-    for line in render_question(question, now=time.time(), width=min(screen_width(), _SHOWN_WIDTH)):
+    for line in render_questions(questions, now=time.time(), width=min(screen_width(), _SHOWN_WIDTH)):
         click.echo(line.text)
 
 

@@ -8,19 +8,31 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
 from toolkeep.approval.question import Answer, Question, Reach, Standing
-from toolkeep.approval.question_text import moment, name, render_question
-from toolkeep.cli.approval_prompt import YES, agreed, can_ask, columns, person, show, typed, typed_name
-from toolkeep.cli.approvals import NotAnswered, approvals_of, check, only_question, take, waiting_question
+from toolkeep.approval.question_text import moment, name, render_question, render_questions
+from toolkeep.cli.approval_prompt import YES, agreed, can_ask, columns, person, pick, show, typed, typed_name
+from toolkeep.cli.approvals import (
+    NotAnswered,
+    approvals_of,
+    check,
+    take,
+    waiting_question,
+    waiting_questions,
+)
 from toolkeep.cli.options import common, is_terminal, print_json, project, say, say_done
 from toolkeep.errors import FileUnreadable
 from toolkeep.host.clock import iso
 from toolkeep.limits import RULE_DAYS, TOKEN_CHARS
 from toolkeep.stores.api_tokens import Scope
+from toolkeep.text.display import counted
+
+if TYPE_CHECKING:
+    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
 _DAY_SECONDS = 86_400  # a unit, no bound
 
@@ -63,7 +75,8 @@ def command(
 ) -> None:
     """Show the waiting call with this ID, or whose id starts with it, and ask whether to approve it.
 
-    Without an ID, the only call that waits; if there are several, they are listed.
+    Without an ID, the only call that waits; if there are several, they are listed. With the id of a response,
+    or if all that wait are of one response, all of its calls: approve all of them, or some by their numbers.
 
     Needs a terminal, or a token with the scope approve whose agent is not the one that calls. A critical call
     needs a second confirmation.
@@ -93,14 +106,55 @@ def command(
         )
     reach: Reach = "rule" if always else "session" if for_session else "once"
     with approvals_of(project) as approvals:
-        if question_id is None:
-            question = only_question(approvals, project)
-        else:
-            question = waiting_question(approvals, question_id, project)
+        questions = waiting_questions(approvals, question_id, project)
+        if len(questions) > 1 and reach == "once":
+            _approve_several(approvals, questions, as_json=as_json)
+            return
+        if len(questions) > 1:
+            raise click.UsageError("--session and --always need the ID of one call.")
+        [question] = questions
         answer = _asked(question, reach, days, chosen(arguments), project)
-        for _ in range(question.acts - question.acts_done):
-            standing = take(approvals, question, answer)
+        standing = _given(approvals, question, answer)
     _finish(standing, answer, as_json=as_json)
+
+
+def _given(approvals: "SqliteApprovals", question: Question, answer: Answer) -> Standing:
+    """Store an approval, as often as the call needs one."""
+    for _ in range(question.acts - question.acts_done):
+        standing = take(approvals, question, answer)
+    return standing
+
+
+def _approve_several(approvals: "SqliteApprovals", questions: Sequence[Question], *, as_json: bool) -> None:
+    """Ask which calls of one response to approve; the others still wait."""
+    import asyncio
+
+    for question in questions:
+        check(question, _yes(question, "once"))
+    show(render_questions(questions, now=time.time(), width=columns()))
+    approved = asyncio.run(_picked(questions))
+    standings = [(_given(approvals, one, _yes(one, "once")), _yes(one, "once")) for one in approved]
+    if not approved:
+        hint = f"the calls still wait; deny them with: toolkeep deny {name(questions[0].response)}"
+        raise NotAnswered("you did not approve the calls", hint=hint)
+    if as_json:
+        print_json([_data(standing, answer) for standing, answer in standings])
+        return
+    for standing, answer in standings:
+        _finish(standing, answer, as_json=False)
+    if rest := len(questions) - len(approved):
+        say(f"  {counted(rest, 'call')} of the response still {'waits' if rest == 1 else 'wait'}.")
+
+
+async def _picked(questions: Sequence[Question]) -> list[Question]:
+    picked = await pick(len(questions), one_by_one=False)
+    approved = [one for number, one in enumerate(questions, 1) if number in picked.approved]
+    return [one for one in approved if one.acts == 1 or await _confirmed(one)]
+
+
+async def _confirmed(question: Question) -> bool:
+    show(render_question(question, now=time.time(), width=columns()))
+    return await typed_name(question)
 
 
 def _by_token(
@@ -115,9 +169,7 @@ def _by_token(
             hint = f"confirm with: --tool-name {shlex.quote(question.tool)}"
             raise NotAnswered("a critical call must be confirmed with the name of its tool", hint=hint)
         check(question, answer)
-        for _ in range(question.acts - question.acts_done):
-            standing = take(approvals, question, answer)
-    return standing, answer
+        return _given(approvals, question, answer), answer
 
 
 def chosen(arguments: Sequence[str]) -> dict[str, str]:
@@ -137,14 +189,7 @@ def _asked(
     """Ask the person; raises without an approval."""
     import asyncio
 
-    answer = Answer(
-        verdict="approve",
-        approver=f"operator:{person()}",
-        way="command",
-        reach=reach,
-        typed_name=question.tool if question.acts > 1 else "",
-        arguments=arguments,
-    )
+    answer = _yes(question, reach, arguments)
     if days is not None:
         answer = replace(answer, days=days)
     check(question, answer)
@@ -154,6 +199,17 @@ def _asked(
         hint = f"the call still waits; deny it with: toolkeep deny {name(question.id)}"
         raise NotAnswered("you did not approve the call", hint=hint)
     return said
+
+
+def _yes(question: Question, reach: Reach, arguments: dict[str, str] | None = None) -> Answer:
+    return Answer(
+        verdict="approve",
+        approver=f"operator:{person()}",
+        way="command",
+        reach=reach,
+        typed_name=question.tool if question.acts > 1 else "",
+        arguments=arguments or {},
+    )
 
 
 async def _agreed(question: Question, answer: Answer, project: Path | None) -> Answer | None:
@@ -168,16 +224,21 @@ async def _agreed(question: Question, answer: Answer, project: Path | None) -> A
 
 def _finish(standing: Standing, answer: Answer, *, as_json: bool) -> None:
     question = standing.question
-    data = {"id": question.id, "state": standing.state, "tool": question.tool, "agent": question.agent}
     ends_at = time.time() + answer.days * _DAY_SECONDS
     if as_json:
         rule = {"rule": f"rule-{question.id}", "ends_at": iso(ends_at)} if answer.reach == "rule" else {}
-        print_json({**data, "reach": answer.reach, **rule})
+        print_json({**_data(standing, answer), **rule})
         return
     say_done(f"approved {name(question.tool)}, called by {name(question.agent)}")
     if answer.reach == "rule":
         say(f"  Rule rule-{question.id} approves such calls until {moment(ends_at)}.")
         say(f"  Revoke it: toolkeep approvals revoke rule-{question.id}")
+
+
+def _data(standing: Standing, answer: Answer) -> dict[str, str]:
+    question = standing.question
+    data = {"id": question.id, "state": standing.state, "tool": question.tool, "agent": question.agent}
+    return {**data, "reach": answer.reach}
 
 
 def approver_of(token_file: Path, project: Path | None) -> str:

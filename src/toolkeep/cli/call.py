@@ -20,7 +20,7 @@ from toolkeep.definitions.tool_names import kind_of
 from toolkeep.registry.tool_provider import FILES
 
 if TYPE_CHECKING:
-    from toolkeep.approval.approve import Approver
+    from toolkeep.approval.approver import Approver
     from toolkeep.keep.keep import Keep
     from toolkeep.mcp_client.elicitation import Answerer, ElicitationAnswer, ElicitationRequest
 

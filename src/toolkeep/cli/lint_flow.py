@@ -47,7 +47,7 @@ class FlowFindings:
                 "field": "parameters",
                 "message": f"{_listed(names)}: no role, so calls ask unless the user or a service named it; "
                 + _cost_of_roles(cost),
-                "fix": _declare(definition, "their roles with x-flow"),
+                "fix": _declare(definition, "their roles", " with x-flow"),
                 "cost": {"calls": cost.calls, "asked": cost.by_role, "alone": cost.by_role_alone},
             }
         if places := places_without_label(plan, definition):
@@ -56,7 +56,7 @@ class FlowFindings:
                 "field": "flow",
                 "message": f"{_listed([place or 'the whole result' for place in places])}: "
                 f"text without a label, so a result opens the session; {_cost_of_labels(cost)}",
-                "fix": _declare(definition, 'a label; "text" if anybody may have written it'),
+                "fix": _declare(definition, 'a label ("text" if anybody may have written it)'),
                 "cost": {
                     "calls": cost.calls,
                     "sessions": cost.sessions,
@@ -114,12 +114,12 @@ def _cost_of_labels(cost: Cost) -> str:
     return f"it opened {counted(cost.sessions, 'recorded session')}, and {asked}"
 
 
-def _declare(definition: ToolDefinition, what: str) -> str:
+def _declare(definition: ToolDefinition, what: str, by_hand: str = "") -> str:
     source = definition.source
     if source.is_by_hand:
-        return f"declare {what}"
+        return f"declare {what}{by_hand}"
     named = f"upstreams.{source.origin}.flow.{source.name or definition.name}"
-    return f"declare {what}, under {visible(named)} or on its page"
+    return f"declare {what} under {visible(named)} or on its page"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -33,6 +33,7 @@ COMMANDS = {
     "policy": "Check, explain and replay policy decisions.",
     "remove": "Remove an upstream and its state.",
     "serve": "Serve the tools over HTTP, with a web page.",
+    "sessions": "List the sessions of agents, and end them.",
     "show": "Show a tool: description, parameters, schema.",
     "sign-in": "Sign in to an upstream MCP server.",
     "store": "Inspect and migrate the definition database.",

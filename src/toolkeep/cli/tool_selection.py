@@ -20,7 +20,7 @@ from toolkeep.text.display import shorten, visible
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from toolkeep.approval.approve import Approver
+    from toolkeep.approval.approver import Approver
     from toolkeep.cli.tools_files import ServedFiles
     from toolkeep.config.tools_file import ToolsFile
     from toolkeep.mcp_client.elicitation import Answerer

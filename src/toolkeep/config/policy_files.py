@@ -81,7 +81,7 @@ def check_together(sources: Sequence[PolicySource]) -> None:
         raise ConfigurationInvalid(list(map(str, refused.problems))) from refused
 
 
-_SPARES: Final = " (@silent, so that questions of @ask policies are spared)"
+_SPARES: Final = " (@silent, so that calls need no approval where @ask policies ask for it)"
 
 
 def _summary(source: PolicySource) -> str:

@@ -35,7 +35,15 @@ WORD_CHARS: Final = 64
 ACTING_READS: Final = frozenset({"net.read", "net.write", "process.spawn"})
 """Marks of arguments that make a reading call an act: the address that it reads says something by itself."""
 _NET: Final = ("net.read", "net.write")
-_LEAVING: Final = frozenset({SideEffect.NET_READ, SideEffect.NET_WRITE, SideEffect.WRITES})
+_LEAVING: Final = frozenset(
+    {
+        SideEffect.NET_READ,
+        SideEffect.NET_WRITE,
+        SideEffect.WRITES,
+        SideEffect.DB_WRITE,  # others read it
+        SideEffect.PROCESS_SPAWN,  # it may send anything, where nothing confines it
+    }
+)
 
 
 class Node:

@@ -57,5 +57,5 @@ def read_flow(data: Any) -> FlowSettings:
         message = "flow.policy must be standard, flow.spare medium, and flow.idle_s a number of seconds"
         raise ValueError(message) from None
     if settings.spare and not settings.is_standard:
-        raise ValueError("flow.spare needs flow.policy: standard, which decides what is spared")
+        raise ValueError("flow.spare needs flow.policy: standard, which decides which calls need no approval")
     return settings

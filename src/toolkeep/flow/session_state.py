@@ -72,6 +72,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     wrote: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
     endorsed: frozenset[str] = frozenset()
+    begun: float = 0.0
+    """When a person ended the session before it, in POSIX seconds; 0 if nobody did."""
 
     def joined(self, other: "Snapshot") -> "Snapshot":
         """Both, where each has fallen."""
@@ -82,6 +84,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             wrote=self.wrote | other.wrote,
             hosts=self.hosts | other.hosts,
             endorsed=self.endorsed | other.endorsed,
+            begun=max(self.begun, other.begun),
         )
 
 
@@ -163,6 +166,7 @@ class SessionState:
                 wrote=held.wrote | {wrote} if wrote else held.wrote,
                 hosts=known,
                 endorsed=held.endorsed,
+                begun=held.begun,
             )
             self.state = state
         if state != held:

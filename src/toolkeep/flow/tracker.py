@@ -95,8 +95,12 @@ class Flow:
                 while len(self._sessions) > SESSIONS:
                     self._sessions.popitem(last=False)
             elif held.generation != generation:
-                # What fell in another process has fallen here.
-                held.session.inherit(self._states.get(key) or CLEAN)
+                state = self._states.get(key) or CLEAN
+                if state.begun > held.session.state.begun:  # a person ended the session
+                    session = SessionState(agent, name, key=key, state=state, put=self._store)
+                    held = self._sessions[key] = _Held(session, generation)
+                else:
+                    held.session.inherit(state)  # what fell in another process has fallen here
                 held.generation = generation
             self._sessions.move_to_end(key)
             held.seen = now
@@ -114,7 +118,8 @@ class Flow:
         stored = self._states.get(key, since)
         with self._lock:
             held = self._sessions.get(key)
-        if held is None or (caller and held.seen < since):
+        is_ended = stored is not None and held is not None and stored.begun > held.session.state.begun
+        if held is None or is_ended or (caller and held.seen < since):
             return SessionState(agent, name, key=key, state=stored or self._unknown)
         held.session.inherit(stored or CLEAN)  # what fell in another process
         return held.session

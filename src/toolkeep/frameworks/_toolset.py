@@ -4,7 +4,9 @@ The framework gets names, descriptions and schemas. Arguments go to the keep unp
 validates, authorizes and approves them, and records every call.
 """
 
-from collections.abc import Mapping
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from toolkeep.calls import ToolResult, Unreadable
 from toolkeep.errors import Code
 from toolkeep.flow.host_session import Session
 from toolkeep.keep.keep import LOCAL_AGENT, Keep
+from toolkeep.limits import BATCH_CALLS
 from toolkeep.providers.model_turn import ModelCall, from_text
 from toolkeep.providers.replies import Reply, reply_to
 from toolkeep.validation.validate import Arguments
@@ -53,6 +56,22 @@ class Offered:
             "forwarded": True,
         }
         self._agent = agent
+        self._running = 0
+        self._response = ""
+
+    @contextlib.contextmanager
+    def _response_of_call(self) -> Iterator[str]:
+        """An id for the model's response that a call is part of.
+
+        Frameworks name none; they run the calls of a response at the same time.
+        """
+        if not self._running:
+            self._response = secrets.token_hex(8)
+        self._running += 1
+        try:
+            yield self._response
+        finally:
+            self._running -= 1
 
     def tools(self) -> list[Offer]:
         """List the tools that the agent may see now."""
@@ -69,11 +88,25 @@ class Offered:
         options = {**self._who, "correlation_id": call_id}
         if data is not None:
             options["data"] = data
-        return self._reply(tool, await self.keep.call(tool, arguments, **options))
+        with self._response_of_call() as response:
+            return self._reply(tool, await self.keep.call(tool, arguments, response=response, **options))
+
+    async def call_all(self, calls: Sequence[tuple[str, Arguments, str]]) -> list[Reply]:
+        """Make the calls of one response, each a tool, its arguments and the model's id of the call."""
+        made = [
+            {"name": tool, "arguments": arguments, **self._who, "correlation_id": call_id}
+            for tool, arguments, call_id in calls
+        ]
+        found: list[Reply] = []
+        for start in range(0, len(made), BATCH_CALLS):
+            results = await self.keep.call_all(made[start : start + BATCH_CALLS])
+            found += [self._reply(calls[start + at][0], result) for at, result in enumerate(results)]
+        return found
 
     def call_sync(self, tool: str, arguments: Arguments) -> Reply:
         """Like `call`, for code without an event loop."""
-        return self._reply(tool, self.keep.call_sync(tool, arguments, **self._who))
+        with self._response_of_call() as response:
+            return self._reply(tool, self.keep.call_sync(tool, arguments, response=response, **self._who))
 
     def _reply(self, tool: str, result: ToolResult) -> Reply:
         found = self.keep.look_up(tool, agent=self._agent)

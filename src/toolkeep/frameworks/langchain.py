@@ -109,21 +109,24 @@ async def answer_message(
     offered = Offered(keep, agent=agent, session=session, conversation=conversation, data=data)
     names = {offer.name: offer.tool for offer in offered.tools()}
     why = _cut(message)
-    answers = []
-    for call in [*message.tool_calls, *message.invalid_tool_calls]:
-        arguments = unfinished(why) if why else _arguments(call)
-        name = str(call.get("name") or "")
-        reply = await offered.call(names.get(name, name), arguments, call_id=str(call.get("id") or ""))
-        answers.append(
-            ToolMessage(
-                content=_blocks(reply),
-                tool_call_id=str(call.get("id") or ""),
-                name=name,
-                status="error" if reply.is_error else "success",
-                artifact=reply.result,
-            )
+    calls = [*message.tool_calls, *message.invalid_tool_calls]
+    named = [str(call.get("name") or "") for call in calls]
+    replies = await offered.call_all(
+        [
+            (names.get(name, name), unfinished(why) if why else _arguments(call), str(call.get("id") or ""))
+            for call, name in zip(calls, named, strict=True)
+        ]
+    )
+    return [
+        ToolMessage(
+            content=_blocks(reply),
+            tool_call_id=str(call.get("id") or ""),
+            name=name,
+            status="error" if reply.is_error else "success",
+            artifact=reply.result,
         )
-    return answers
+        for call, name, reply in zip(calls, named, replies, strict=True)
+    ]
 
 
 def _arguments(call: Mapping[str, Any]) -> Arguments:

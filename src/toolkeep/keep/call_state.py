@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from toolkeep.calls import (
@@ -26,17 +27,31 @@ from toolkeep.results.normalize import refused
 from toolkeep.validation.parse import NotStrictJson, Snapshot
 
 
+class Foreseen(msgspec.Struct, frozen=True):
+    """A call of a response that was decided before its turn."""
+
+    id: str
+    """Of the call."""
+    response: str
+    prepared: ToolCall | Refusal | None = None
+    """The request after the hooks of the host, if they ran."""
+    permitted: PermittedCall | None = None
+
+
 class CallState:
     """How far a call came."""
 
     __slots__ = (
-        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "permitted", "ran_ns",
-        "recorded", "request", "result_hash_before", "slot", "tool",
+        "argument_hash", "body", "checked", "claim", "executor", "is_begun", "is_labelled",
+        "permitted", "prepared", "ran_ns", "recorded", "request", "result_hash_before", "slot",
+        "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
         self.request = request
         self.tool = found
+        self.prepared: ToolCall | Refusal | None = None
+        """The request after the hooks of the host, if they ran before."""
         self.checked: CheckedCall | None = None
         self.permitted: PermittedCall | None = None
         self.recorded: RecordedCall | None = None
@@ -47,6 +62,8 @@ class CallState:
         self.claim: Claim = NO_CLAIM
         self.is_begun = False
         """Whether its intent is in the log already."""
+        self.is_labelled = True
+        """Whether the labels of the tool describe its result."""
         self.executor: Executor | None = None
         """The executor that was asked to run it."""
         self.ran_ns = 0

@@ -48,7 +48,7 @@ from toolkeep.text.display import counted
 from toolkeep.validation.refusal_history import RefusalHistory
 
 if TYPE_CHECKING:
-    from toolkeep.approval.approve import Approver
+    from toolkeep.approval.approver import Approver
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.execution.persistent.pool import PersistentProgram
@@ -99,6 +99,7 @@ class CallKeywords(TypedDict, total=False):
     session: "str | Session"
     caller: str
     correlation_id: str
+    response: str
     timeout_s: float | None
     max_output_bytes: int | None
     confirm: bool
@@ -552,6 +553,7 @@ class Keep(ToolCatalog):
         session: "str | Session" = "",
         caller: str = "",
         correlation_id: str = "",
+        response: str = "",
         timeout_s: float | None = None,
         max_output_bytes: int | None = None,
         confirm: bool = False,
@@ -575,7 +577,9 @@ class Keep(ToolCatalog):
         `local`. `forwarded` says that somebody else chose the call, such as a model: then a person is asked.
 
         `session` is an id of yours or what `Keep.session` gave. `caller` is for a server that passes on calls
-        of others: to whom the state of flow then belongs, whatever session the caller names.
+        of others: to whom the state of flow then belongs, whatever session the caller names. `response` is an
+        id of yours for the model's response that the call is part of: a person is asked at once about calls
+        that are made at once and have the same.
 
         With another `kind` than `tool`, the name is that of what an upstream MCP server passes on beside its
         tools, such as `prompt:review`; no other call reaches it.
@@ -595,6 +599,7 @@ class Keep(ToolCatalog):
             session=session,
             caller=caller,
             correlation_id=correlation_id,
+            response=response,
             options=options,
             data=NO_DATA if data is None else data,
             on_progress=on_progress,
@@ -658,7 +663,8 @@ class Keep(ToolCatalog):
 
         Each counts as forwarded: a batch is a model's response as a rule.
         Calls that cannot write run side by side; one that may waits for those before it, and the next
-        ones wait for it. TypeError for arguments that `call` does not take comes before any is made.
+        ones wait for it. Before the first that needs approval runs, a person is asked about all of them at
+        once. TypeError for arguments that `call` does not take comes before any is made.
         """
         import inspect
 
@@ -667,28 +673,39 @@ class Keep(ToolCatalog):
         taken = inspect.signature(self.call)
         for one in calls:
             taken.bind(**one)
-        calls = [{**one, "forwarded": True} for one in calls]  # they come from a model's response as a rule
+        from toolkeep.keep.response_calls import ResponseCalls
+
+        # They come from a model's response as a rule.
+        response = ResponseCalls(
+            self._pipeline, [{"agent": LOCAL_AGENT, **one, "forwarded": True} for one in calls]
+        )
         results: list[ToolResult] = []
-        together: list[Mapping[str, Any]] = []
-        for one in calls:
-            if self._pipeline.may_write(one.get("name", "")):
-                results += await self._side_by_side(together)
-                together = []
-                results.append(await self.call(**one))
-            else:
-                together.append(one)
-        return results + await self._side_by_side(together)
+        try:
+            for step in response.steps():
+                await response.ask_ahead(step)
+                results += await self._side_by_side([response.call(at) for at in step])
+        finally:
+            response.end()
+        return results
 
     async def _side_by_side(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
         import asyncio
 
+        if len(calls) == 1:
+            return [await self.call(**calls[0])]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.call(**one)) for one in calls]
         return [task.result() for task in tasks]
 
-    async def submit(self, call_id: str, value: Any, *, agent: str = LOCAL_AGENT) -> ToolResult:
-        """The client's result of a pending call: checked, hashed and recorded like any other."""
-        return await self._pipeline.submit(call_id, value, agent=agent)
+    async def submit(
+        self, call_id: str, value: Any, *, agent: str = LOCAL_AGENT, forwarded: bool = False
+    ) -> ToolResult:
+        """The client's result of a pending call: checked, hashed and recorded like any other.
+
+        `forwarded` says that somebody else chose the value, such as a remote caller: whatever the labels of
+        the tool say, it is text from outside.
+        """
+        return await self._pipeline.submit(call_id, value, agent=agent, is_labelled=not forwarded)
 
     def diagnosis(self, call_id: str) -> Diagnosis | None:
         """Why the tool of a recent call failed, for the operator: what it was denied, and its traceback.

@@ -30,7 +30,7 @@ from toolkeep.text.display import visible
 from toolkeep.tools.catalog import CoreToolsProvider
 
 if TYPE_CHECKING:
-    from toolkeep.approval.approve import Approver
+    from toolkeep.approval.approver import Approver
     from toolkeep.config.read import Parse
     from toolkeep.config.settings import EventWebhook
     from toolkeep.config.tools_file import ToolsFile

@@ -15,7 +15,10 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from toolkeep.approval.approve import ApprovalGate, Approver, Asked
+from msgspec.structs import replace
+
+from toolkeep.approval.approve import ApprovalGate, Asked
+from toolkeep.approval.approver import Approver
 from toolkeep.audit.record import Recorder
 from toolkeep.audit.record_kinds import ServerAsked
 from toolkeep.calls import (
@@ -57,7 +60,7 @@ from toolkeep.flow.host_session import Session, state_of
 from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.host.random_ids import random_digits
 from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
-from toolkeep.keep.call_state import CallState, with_data
+from toolkeep.keep.call_state import CallState, Foreseen, with_data
 from toolkeep.keep.hooks import NO_SLOT, AfterHook, BeforeHook, Hooks
 from toolkeep.limits import LARGE_ANSWER_BYTES, NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
@@ -214,6 +217,7 @@ class Pipeline:
         session: object = "",
         caller: object = "",
         correlation_id: object = "",
+        response: object = "",
         options: CallOptions,
         data: Mapping[str, Any] = NO_DATA,
         on_progress: Progress | None = None,
@@ -221,9 +225,10 @@ class Pipeline:
         is_direct: bool = False,
         kind: CallKind = CallKind.TOOL,
     ) -> Awaitable[ToolResult]:
-        """One call, from request to result."""
+        """One call, from request to result; `response` may be what `foresee` gave for it."""
         _check_loop()
         drawn = random_digits()
+        foreseen = response if isinstance(response, Foreseen) else None
         watched, unknown = None, None
         if self.flow is not None:
             try:
@@ -231,13 +236,14 @@ class Pipeline:
             except (OSError, ToolkeepError) as error:
                 unknown = error
         request = ToolCall(
-            id=drawn[:32],
+            id=drawn[:32] if foreseen is None else foreseen.id,
             tool=named(name),
             arguments=arguments,
             agent=named(agent),
             conversation=named(conversation),
             session=named(getattr(session, "id", session)),
             correlation_id=named(correlation_id) or drawn[32:],
+            response=named(response) if foreseen is None else foreseen.response,
             options=options,
             data=data,
             on_progress=self._opening(watched, named(name), on_progress),
@@ -249,6 +255,7 @@ class Pipeline:
             flow=watched,
         )
         state = CallState(request, self._visible(request))
+        state.prepared = None if foreseen is None else foreseen.prepared
         if unknown is not None:
             return self._unwatched(state, unknown)
         return self._made(state) if self.spans is None else self._traced(state, self.spans)
@@ -343,12 +350,7 @@ class Pipeline:
 
     async def _stages(self, state: CallState, slot: Slot) -> ToolResult:
         tool = state.tool = _passed(self._answering(state.request))
-        if state.request.data is not NO_DATA:
-            state.request = _passed(with_data(state.request, self.recorder.sealed))
-        if self._hooks.before:
-            limits = tool.arguments.limits
-            state.request = _passed(await self._hooks.prepare(state.request, tool, limits, slot))
-        request = state.request
+        state.request = request = _passed(await self._prepared(state.request, tool, slot, state.prepared))
         checked = state.checked = _passed(self._validate(request, tool))
         permitted = state.permitted = _passed(self.authorizer.authorize(request, checked))
         deadline_s, output_bytes = _passed(_within(request, tool))
@@ -368,7 +370,8 @@ class Pipeline:
         shown = permitted
         permitted = state.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
-        if self.flow is not None and asked.question is not None and shown.asked_by:
+        is_told = asked.question is not None and asked.question.is_about_flow
+        if self.flow is not None and is_told and shown.asked_by:
             self.flow.endorse(shown.flow)  # by what the person was told, not by what fell since
         is_first = permitted.is_recorded_first
         state.is_begun = is_first  # also if it is cancelled while its intent is written
@@ -389,6 +392,89 @@ class Pipeline:
         executor = state.run_by(self.executor)
         raw = _passed(await executor.execute(recorded, slot, self._secrets_of(tool)))
         return await self._finished(state, raw, slot)
+
+    async def _prepared(
+        self, request: ToolCall, tool: RegisteredTool, slot: Held, before: ToolCall | Refusal | None = None
+    ) -> ToolCall | Refusal:
+        """The request with a copy of its data, after the hooks of the host; they run once for a call."""
+        if before is not None:
+            if isinstance(before, Refusal):
+                return before
+            return replace(
+                request,
+                arguments=before.arguments,
+                data=before.data,
+                data_hash=before.data_hash,
+                argument_hash_before=before.argument_hash_before,
+            )
+        if request.data is not NO_DATA:
+            copied = with_data(request, self.recorder.sealed)
+            if isinstance(copied, Refusal):
+                return copied
+            request = copied
+        if self._hooks.before:
+            return await self._hooks.prepare(request, tool, tool.arguments.limits, slot)
+        return request
+
+    async def foresee(self, call: Mapping[str, Any], foreseen: Foreseen | None, response: str) -> Foreseen:
+        """Decide a call as far as approval, without its effects; nothing is recorded.
+
+        `call` holds keyword arguments of `Keep.call`. Ended with `let_go`.
+        """
+        session, conversation = call.get("session", ""), call.get("conversation", "")
+        data, watched = call.get("data"), None
+        if self.flow is not None:
+            watched = self._session(call["agent"], conversation, session, call.get("caller", ""))
+        request = ToolCall(
+            id=random_digits()[:32] if foreseen is None else foreseen.id,
+            tool=named(call["name"]),
+            arguments=call["arguments"],
+            agent=named(call["agent"]),
+            conversation=named(conversation),
+            session=named(getattr(session, "id", session)),
+            response=response,
+            options=CallOptions(requires_confirmation=bool(call.get("confirm"))),
+            data=NO_DATA if data is None else data,
+            kind=CallKind.read(call.get("kind", CallKind.TOOL)),
+            flow=watched,
+        )
+        found = self._registry.snapshot.answering.get(request.tool)
+        tool = found if found is not None and self._visible(request) is found else None
+        if tool is None or tool.definition.kind != request.kind:
+            return Foreseen(request.id, response)
+        prepared = await self._prepared(
+            request, tool, NO_SLOT, None if foreseen is None else foreseen.prepared
+        )
+        if isinstance(prepared, Refusal):
+            return Foreseen(request.id, response, prepared)
+        checked = validate(tool, prepared.arguments, RefusalHistory(), request.agent)
+        permitted = self.authorizer.authorize(prepared, checked) if checked.success else None
+        if not isinstance(permitted, PermittedCall):
+            return Foreseen(request.id, response, prepared)
+        decided = Foreseen(request.id, response, prepared, permitted)
+        if self._runnable(permitted) is None:
+            return decided
+        self.let_go(decided)
+        return Foreseen(request.id, response, prepared)
+
+    def let_go(self, foreseen: Foreseen) -> None:
+        """Close what a call holds that was decided ahead, and give back what it reserved."""
+        permitted = foreseen.permitted
+        if permitted is None:
+            return
+        for one in permitted.touched:
+            one.close()
+        if self.flow is not None and permitted.flow is not None and permitted.flow.reserved is not None:
+            self.flow.meter.release(permitted.flow.reserved)
+
+    def may_ask(self, call: Mapping[str, Any]) -> bool:
+        """Whether a call may need a person, by what is known without its arguments."""
+        tool = self._registry.snapshot.answering.get(named(call["name"]))
+        # One with a key may have its result already.
+        if tool is None or call.get("idempotency_key"):
+            return False
+        by_policy = self.authorizer.active_policies.engine.policies.has_asking
+        return by_policy or self.asker.may_ask(tool, confirms=bool(call.get("confirm")))
 
     @contextlib.asynccontextmanager
     async def _asking(self, permitted: PermittedCall, slot: Slot) -> AsyncIterator[None]:
@@ -491,8 +577,11 @@ class Pipeline:
             value = _passed(await _checked(raw, {}, is_final=False)).value
         return pending(state.request, recorded.approved, value, state.argument_hash)
 
-    async def submit(self, call_id: str, value: Any, *, agent: str) -> ToolResult:
-        """The client's result of a pending call, from output check to record."""
+    async def submit(self, call_id: str, value: Any, *, agent: str, is_labelled: bool = True) -> ToolResult:
+        """The client's result of a pending call, from output check to record.
+
+        `is_labelled` says whether the labels of its tool describe it.
+        """
         waiting = self._pending.take(call_id, agent)
         if waiting is None:
             request = ToolCall(
@@ -503,6 +592,7 @@ class Pipeline:
                 request, refuse(request, Code.NOT_PENDING, message, "Submit the result of each call once.")
             )
         state = CallState.going_on(*waiting)
+        state.is_labelled = is_labelled
         raw = RawOutput(call=waiting[0], value=value, isolation="client", execute_ms=0.0)
         return await self._end(state, await self._through(state, self._finished(state, raw, NO_SLOT)))
 
@@ -537,6 +627,9 @@ class Pipeline:
                 if state.executor is not None or result.is_repeated:
                     flow.open(session, tool, _hosts(state.permitted))
             elif result.status == "ok" or result.value is not None:
+                if not state.is_labelled:
+                    flow.open(session, tool, _hosts(state.permitted))
+                    return result
                 if result.truncation is not None:  # a part of it as text, which no label fits
                     flow.open(session, tool)
                 body = state.body or canonical_bytes(result.value)

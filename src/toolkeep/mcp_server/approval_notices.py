@@ -1,7 +1,8 @@
 """Notify MCP clients that a call waits for approval, and where a person can approve it (POL-4).
 
 A progress and a log message at once, then progress every few seconds: many clients end a request that is
-silent for a minute. The client shows them to its user. They hold no arguments, only what our own code says.
+silent for a minute. The client shows them to its user. Of the call they hold the values that nobody trusted
+named, and where they come from (FLO-7), escaped and cut: the model has seen both.
 """
 
 import asyncio
@@ -9,7 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from toolkeep.approval.question_text import duration, name
+from toolkeep.approval.question_text import MARGIN, duration, flow_line, name
+from toolkeep.text.display import excerpt
 
 if TYPE_CHECKING:
     from toolkeep.approval.question import Question
@@ -21,6 +23,9 @@ _FIRST_S: Final = 0.1
 """A call that is refused or answered at once needs no notice."""
 _REPEAT_S: Final = 10.0
 """Shorter than any read timeout that was met, and rare enough not to flood a client's log."""
+_LINES: Final = 3
+_LINE_CHARS: Final = 300
+"""A notice is read at a glance; the whole question is in the inbox."""
 
 INSTRUCTIONS: Final = (
     "Every call is validated, authorized and recorded by toolkeep before the tool runs.\n"
@@ -37,10 +42,13 @@ def waiting_notice(question: "Question", page_url: str, now: float) -> str:
     """What a person in front of the client reads while the call waits."""
     page = f" or on {page_url}/ui/approvals" if page_url else ""
     left = duration(question.expires_at - now)
-    return (
-        f"Waiting for approval: {name(question.tool)} (danger: {question.danger}). "
-        f"Run `toolkeep approve {question.id}`{page}. Expires in {left}."
-    )
+    untrusted = [one for one in question.flow if one.origin not in ("user", "system")]
+    lines = [MARGIN + excerpt(flow_line(one), _LINE_CHARS) for one in untrusted[:_LINES]]
+    if len(untrusted) > _LINES:
+        lines.append(f"  and {len(untrusted) - _LINES} more")
+    told = f"Waiting for approval: {name(question.tool)} (danger: {question.danger}). "
+    told += f"Run `toolkeep approve {question.id}`{page}. Expires in {left}."
+    return "\n".join((told, *lines))
 
 
 class ApprovalNotices:

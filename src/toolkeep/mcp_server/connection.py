@@ -30,11 +30,13 @@ class Connection:
     __slots__ = (
         "_asked",
         "_numbers",
+        "_response",
         "agent",
         "caller",
         "capabilities",
         "client_info",
         "emit",
+        "form",
         "is_modern",
         "log_level",
         "may_answer",
@@ -73,6 +75,9 @@ class Connection:
         """Sends messages that belong to no request; None while no stream is open."""
         self.streams: Streams | None = None
         """Replay buffers for resumed streams; None without a session."""
+        self.form: Any = None
+        """The approval form that more calls may join, if one is about to be sent (`client_approvals.py`)."""
+        self._response = ""
         self._asked: dict[str, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -109,6 +114,17 @@ class Connection:
                 said = f"{said} {part}"
         # Truncated: the client controls it, and every record of its calls would carry it.
         return said[:MCP_CLIENT_CHARS]
+
+    @property
+    def response(self) -> str:
+        """An id for the model's response that a call is part of.
+
+        MCP names none. Calls of one connection that run at the same time count as one response.
+        """
+        own = asyncio.current_task()
+        if not self._response or all(task is own for task in self.running.values()):
+            self._response = secrets.token_hex(8)
+        return self._response
 
     def hears(self, level: str) -> bool:
         """Whether the client subscribed to log messages of a level."""

@@ -111,6 +111,7 @@ class ToolCallHandler:
             caller=connection.caller,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
+            response=connection.response,
             forwarded=True,
             on_progress=progress if progress.to is not None else None,
         )
@@ -130,6 +131,7 @@ class ToolCallHandler:
             caller=connection.caller,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
+            response=connection.response,
             forwarded=True,
             on_progress=progress if progress.to is not None else None,
             kind=tool.definition.kind,

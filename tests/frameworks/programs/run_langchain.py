@@ -1,5 +1,6 @@
 """A keep's tools in LangChain."""
 
+import asyncio
 from typing import Any
 
 from langchain_core.messages import AIMessage  # type: ignore[import-not-found, unused-ignore]
@@ -60,6 +61,17 @@ async def cut(metadata: dict[str, Any]) -> list[Any]:
     return [answer.status, shop.ran, [len(shop.left(record)), len(codes)] == await shop.cut_directly()]
 
 
+async def asked() -> list[int]:
+    """How many calls a person is asked about at once: of a message, and of tools that run at once."""
+    keep, _ = shop.opened()
+    calls = [{**call(name, arguments), "id": f"c{n}"} for n, (name, arguments) in enumerate(shop.BURNS)]
+    message = AIMessage(content="", tool_calls=calls, response_metadata={"stop_reason": "tool_use"})
+    await answer_message(keep, message, session="s1")
+    tools = {tool.name: tool for tool in langchain_tools(keep, session="s1")}
+    await asyncio.gather(*(tools[one["name"]].ainvoke(one) for one in calls))
+    return list(shop.Desk.asked)
+
+
 async def main() -> dict[str, Any]:
     reasons: list[dict[str, Any]] = [
         {"stop_reason": "max_tokens"}, {"finish_reason": "length"}, {"finish_reason": "MAX_TOKENS"}, {},
@@ -67,5 +79,6 @@ async def main() -> dict[str, Any]:
     return {
         "tools": await through_tools(),
         "message": await through_message(),
+        "asked at once": await asked(),
         "cut": [await cut(metadata) for metadata in reasons],
     }

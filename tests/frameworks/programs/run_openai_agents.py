@@ -63,7 +63,9 @@ async def main() -> dict[str, Any]:
     ran_when_cut = list(shop.ran)
     codes = [entry for entry in shop.left(record) if "ACODE-TSR-050" in entry]
     cut_same = [len(shop.left(record)), len(codes)] == await shop.cut_directly()
+    await run([call(n, name, json.dumps(given)) for n, (name, given) in enumerate(shop.BURNS)])
     return {
+        "asked at once": list(shop.Desk.asked),
         "errors": [str(output).startswith("ERROR: ") for output in outputs],
         "first": outputs[0],
         "same records": same,

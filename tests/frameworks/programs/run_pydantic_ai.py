@@ -64,6 +64,8 @@ async def main() -> dict[str, Any]:
     told, _ = await run(
         [ToolCallPart("tell", "", tool_call_id="c7")], "tool_call", lambda ctx: ctx.deps, tell
     )
+    await run([ToolCallPart(name, given, tool_call_id=given["place"]) for name, given in shop.BURNS])
+    asked = list(shop.Desk.asked)
     try:
         KeepToolset(shop.opened()[0], data="acme")  # type: ignore[arg-type, unused-ignore]
         refused = ""
@@ -77,4 +79,5 @@ async def main() -> dict[str, Any]:
         "twice": [twice[0].outcome, "same key twice" in str(twice[0].content)],
         "picture": [type(part).__name__ for part in empty[0].content],
         "cut": [cut[0].outcome, ran_when_cut, cut_same],
+        "asked at once": asked,
     }

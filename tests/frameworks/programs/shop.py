@@ -1,7 +1,8 @@
 """A keep with tools that work, fail, want approval and show pictures; and what calls of them leave behind."""
 
 import base64
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from tests.providers.alike import records
 from toolkeep import Keep, ToolFailed, tool
@@ -66,10 +67,29 @@ def deny(_: Question) -> Answer:
     return Answer(verdict="deny", approver="ada", way="desk", reason="No fire here.")
 
 
+class Desk:
+    """Denies everything, and notes how many calls it is asked about at once."""
+
+    asked: ClassVar[list[int]] = []
+
+    def __call__(self, question: Question) -> Answer:
+        self.asked.append(1)
+        return deny(question)
+
+    def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
+        self.asked.append(len(questions))
+        return list(map(deny, questions))
+
+
+BURNS: list[tuple[str, dict[str, Any]]] = [("burn", {"place": place}) for place in "xyz"]
+"""Calls of one response that a person is asked about at once."""
+
+
 def opened() -> tuple[Keep, MemoryRecord]:
     ran.clear()
+    Desk.asked.clear()
     record = MemoryRecord()
-    keep = Keep(approver=deny, record=record)
+    keep = Keep(approver=Desk(), record=record)
     keep.register(look, fall, burn, picture)
     return keep, record
 

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -336,6 +337,13 @@ def test_repeated_cached_and_submitted_results_count_like_new_ones(desk: Desk) -
         assert desk.call(name, session=later, idempotency_key="k").ok
         assert later.is_opened or later.is_secret, name
         assert desk.holds(session=later)
+    for is_remote in (False, True):  # a remote caller cannot say what a service made
+        session = desk.keep.session(f"remote {is_remote}", agent="assistant")
+        waiting = desk.call("on_screen", session=session)
+        desk.keep._run(
+            partial(desk.keep.submit, waiting.call_id, "screen-2", agent="assistant", forwarded=is_remote)
+        )
+        assert session.is_opened is is_remote
     waiting = desk.call("on_screen")
     assert not desk.session.is_opened
     desk.keep._run(lambda: desk.keep.submit(waiting.call_id, ORDER, agent="assistant"))

@@ -165,3 +165,33 @@ def test_a_denied_question_says_by_whom_and_why_afterwards(keep: Keep) -> None:
 
     data = talk(keep, act)
     assert (data["state"], data["decided_by"], data["reason"]) == ("denied", "operator", "not today")
+
+
+@pytest.mark.spec("FLO-7")
+def test_the_calls_of_one_response_are_answered_at_once_each_by_its_id(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        same = [await asked(client, response="r1") for _ in range(3)]
+        critical, other = await asked(client, "launch", response="r1"), await asked(client, response="r2")
+        listed = (await client.get("/v1/approvals")).data["items"]
+        by_id = {one["id"]: one["response"] for one in listed}
+        own = client.as_agent("ada", "call", "approve")
+        body = {"approve": [same[0], critical, same[2], "none"], "deny": [same[1], same[2]], "reason": "no"}
+        refused = await own.post("/v1/approvals:decide", body)
+        unscoped = await client.as_agent("eve", "call").post("/v1/approvals:decide", body)
+        done = await client.post("/v1/approvals:decide", body)
+        again = await client.post("/v1/approvals:decide", {"approve": [same[1]]})
+        return same, critical, other, by_id, refused, unscoped, done, again
+
+    same, critical, other, by_id, refused, unscoped, done, again = talk(keep, act)
+    assert len({by_id[one] for one in (*same, critical)}) == 1
+    assert by_id[other] not in ("", by_id[critical])
+    assert [one["state"] for one in refused.data] == ["waiting"] * 2 + ["waiting", "", "waiting"]
+    assert (unscoped.status, done.status) == (403, 200)
+    assert {one["id"]: (one["state"], bool(one["problem"])) for one in done.data} == {
+        same[0]: ("approved", False),
+        critical: ("waiting", False),
+        same[1]: ("denied", False),
+        same[2]: ("denied", False),
+        "none": ("", True),
+    }
+    assert [(one["state"], one["problem"]) for one in again.data] == [("denied", "it is denied already")]

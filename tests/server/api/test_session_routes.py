@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
-from toolkeep import Code, open_keep, tool
+from toolkeep import Code, ToolDefinition, open_keep, tool
 from toolkeep.server.api.call_routes import defer_to_inbox
 
 pytestmark = pytest.mark.spec("FLO-1", "FLO-3")
@@ -23,6 +23,34 @@ def page() -> str:
 def publish(name: str) -> bool:
     """Publish."""
     return True
+
+
+PICK = {
+    "name": "pick",
+    "version": "1.0.0",
+    "description": "Let the client pick a note",
+    "category": "general",
+    "side_effects": ["None"],
+    "client_executed": True,
+    "flow": {"": "system"},
+    "parameters": {"type": "object", "properties": {}},
+}
+
+
+def test_only_a_trusted_host_says_what_a_service_made(tmp_path: Path) -> None:
+    async def conversation(client: Client) -> None:
+        for scopes, origin in ((("session",), "system"), ((), "unknown")):
+            who = client.as_agent("ada", "call", "policies:read", *scopes)
+            waiting = await who.post("/v1/tools/pick:call", {"session": "s"})
+            sent = await who.post(f"/v1/calls/{waiting.data['call_id']}:submit", {"value": "notes"})
+            assert sent.data["status"] == "ok"
+            asking = {"tool": "publish", "arguments": {"name": "notes"}, "session": "s"}
+            explained = (await who.post("/v1/policies:explain", asking)).data["flow"]
+            assert (explained["opened"], explained["origins"]) == (not scopes, {"name": [origin]})
+
+    with open_keep(project=tmp_path, built_in=False, flow={"policy": "standard"}, agents={"ada": {}}) as keep:
+        keep.register(ToolDefinition.from_dict(PICK), publish)
+        talk(keep, conversation)
 
 
 def test_only_a_trusted_host_begins_a_session_and_no_id_or_token_washes_a_state(tmp_path: Path) -> None:

@@ -59,8 +59,11 @@ class World:
 
     def call_meanwhile(self, name: str, arguments: dict[str, Any], **more: Any) -> None:
         """Make a call that waits for a person, as long as there is this world."""
-        work = self._while_there(self.keep.call(name, arguments, **more))
-        thread = threading.Thread(target=asyncio.run, args=(work,))
+        self.meanwhile(self.keep.call(name, arguments, **more))
+
+    def meanwhile(self, calls: Coroutine[Any, Any, Any]) -> None:
+        """Make calls that wait for a person."""
+        thread = threading.Thread(target=asyncio.run, args=(self._while_there(calls),))
         thread.start()
         self._waiting.append(thread)
 

@@ -141,6 +141,7 @@ CHANGES = [
     "/ui/definitions/add:delete",
     "/ui/approvals/0123:decide",
     "/ui/approvals/0123:preview",
+    "/ui/responses/0123:decide",
     "/ui/rules/rule-1:revoke",
     "/ui/audit:verify",
     "/ui/audit/0123/receipt:verify",

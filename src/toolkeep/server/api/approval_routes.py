@@ -18,7 +18,7 @@ from toolkeep.approval.question_text import flow_line, preview_answer
 from toolkeep.errors import Code
 from toolkeep.host.clock import iso
 from toolkeep.keep.keep import Keep
-from toolkeep.limits import RULE_DAYS, SHOWN_CHARS
+from toolkeep.limits import APPROVALS_WAITING, RULE_DAYS, SHOWN_CHARS
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, cut, decode_cursor
 from toolkeep.server.http.bearer_auth import Caller
@@ -54,6 +54,8 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     """One question, whole: the exact call; of each secret only how long it is."""
 
     id: str
+    response: str
+    """Questions with the same one are about calls of one response of the model; empty for a call alone."""
     state: str
     call_id: str
     agent: str
@@ -95,6 +97,7 @@ class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
     """One question in a list of them."""
 
     id: str
+    response: str
     agent: str
     tool: str
     danger: str
@@ -130,6 +133,28 @@ class DecideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     typed_name: Annotated[str, msgspec.Meta(max_length=64)] = ""
     days: Annotated[int, msgspec.Meta(ge=1, le=RULE_DAYS)] = 30
     arguments: Choices = {}
+
+
+Ids = Annotated[list[Annotated[str, msgspec.Meta(max_length=64)]], msgspec.Meta(max_length=APPROVALS_WAITING)]
+
+
+class DecideAllBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Answers to several questions, such as those of one response; each approval is for this call alone."""
+
+    approve: Ids = []
+    deny: Ids = []
+    reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+    """Why the others are denied."""
+
+
+class DecidedView(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one of several answers."""
+
+    id: str
+    state: str
+    """As of a question; empty if there is none. A critical one still waits for its second approval."""
+    problem: str
+    """Why the answer does not count; empty if it does."""
 
 
 class PreviewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,6 +209,7 @@ async def inbox(keep: Keep, caller: Caller, *, limit: int) -> Inbox:
 def _waiting(question: Question) -> WaitingView:
     return WaitingView(
         id=question.id,
+        response=question.response,
         agent=question.agent,
         tool=question.tool,
         danger=question.danger,
@@ -219,6 +245,34 @@ async def decide(
     except AnswerRefused as refused:
         raise RequestRefused(Code.ANSWER_REFUSED, refused.reason) from refused
     return view_of(standing, caller)
+
+
+async def decide_all(keep: Keep, caller: Caller, said: DecideAllBody, *, way: str = WAY) -> list[DecidedView]:
+    """Record an answer to each question by its id: only to what the caller was shown, never to "all"."""
+    answers = {question_id: DecideBody(verdict="approve") for question_id in said.approve}
+    # A question in both lists is denied.
+    answers |= {question_id: DecideBody(verdict="deny", reason=said.reason) for question_id in said.deny}
+    return [await _decided(keep, caller, *one, way=way) for one in answers.items()]
+
+
+async def _decided(
+    keep: Keep, caller: Caller, question_id: str, said: DecideBody, *, way: str
+) -> DecidedView:
+    try:
+        view = await decide(keep, caller, question_id, said, way=way)
+    except RequestRefused as refused:
+        standing = await asyncio.to_thread(_store(keep).standing, question_id)
+        is_seen = standing is not None and _may_see(caller, standing.question)
+        state = standing.state if standing is not None and is_seen else ""
+        return DecidedView(id=question_id, state=state, problem=refused.message)
+    return DecidedView(id=question_id, state=view.state, problem="")
+
+
+async def response_approvals(keep: Keep, caller: Caller, response: str) -> list[ApprovalView]:
+    """The pending requests of one response, oldest first."""
+    waiting = await asyncio.to_thread(_store(keep).waiting)
+    of_it = (one for one in waiting if one.question.response == response and _may_see(caller, one.question))
+    return [view_of(one, caller) for one in sorted(of_it, key=_place)]
 
 
 async def preview_approval(keep: Keep, caller: Caller, question_id: str, said: PreviewBody) -> PreviewView:
@@ -264,6 +318,7 @@ def view_of(standing: Standing, caller: Caller) -> ApprovalView:
     question = standing.question
     return ApprovalView(
         id=question.id,
+        response=question.response,
         state=standing.state,
         call_id=question.call_id,
         agent=question.agent,
@@ -334,6 +389,11 @@ async def _decide(service: Service, request: Request) -> Response:
     return json_response(await decide(service.keep, request.caller, request.names["id"], said))
 
 
+async def _decide_all(service: Service, request: Request) -> Response:
+    said = await request.read(DecideAllBody)
+    return json_response(await decide_all(service.keep, request.caller, said))
+
+
 async def _preview(service: Service, request: Request) -> Response:
     said = await request.read(PreviewBody)
     return json_response(await preview_approval(service.keep, request.caller, request.names["id"], said))
@@ -386,6 +446,17 @@ ROUTES: Final = (
         body=DecideBody,
         gives={200: ResponseSpec(about="The answer was recorded.", kind=ApprovalView)},
         problems=(404, 409),
+    ),
+    Route(
+        method="POST",
+        path="/v1/approvals:decide",
+        name="decideApprovals",
+        about="Answer several requests at once, such as all of one response: approve some, deny others.",
+        handler=_decide_all,
+        scopes=(Scope.APPROVE,),
+        tag="approvals",
+        body=DecideAllBody,
+        gives={200: ResponseSpec(about="What became of each answer.", kind=list[DecidedView])},
     ),
     Route(
         method="POST",

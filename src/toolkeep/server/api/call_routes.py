@@ -58,6 +58,8 @@ class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     conversation: str = ""
     session: str = ""
     correlation_id: str = ""
+    response: str = ""
+    """The model's response that the call is part of: calls with the same one are asked about at once."""
     timeout_s: float | None = None
     max_output_bytes: int | None = None
     confirm: bool = False
@@ -93,6 +95,7 @@ async def call_tool(
             session=body.session,
             caller=state_owner(caller, body.session),
             correlation_id=body.correlation_id or trace_id,
+            response=body.response,
             timeout_s=body.timeout_s,
             max_output_bytes=body.max_output_bytes,
             confirm=body.confirm,
@@ -108,7 +111,9 @@ async def call_tool(
 
 async def submit_result(keep: Keep, caller: Caller, call_id: str, value: Any) -> ToolResult:
     """Submit the result of a call that the client executes itself."""
-    return await keep.submit(call_id, value, agent=caller.agent)
+    # Only a host that is trusted with sessions says what a service made, as it says what the user said.
+    forwarded = not caller.has_scope(Scope.SESSION)
+    return await keep.submit(call_id, value, agent=caller.agent, forwarded=forwarded)
 
 
 class ProgressView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """The inbox: pending approval requests with the complete call, and rules made by "always"."""
 
+import hashlib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from toolkeep.approval.argument_summary import outline
@@ -36,21 +37,107 @@ async def _inbox(service: Service, request: PageRequest) -> Response:
 
 
 async def _one(service: Service, request: PageRequest) -> Response:
-    return await _shown(service, request, request.names["id"])
+    return await _shown(service, request, request.names["id"], is_alone=bool(request.query["alone"]))
 
 
-async def _shown(service: Service, request: PageRequest, wanted: str) -> Response:
+async def _shown(service: Service, request: PageRequest, wanted: str, *, is_alone: bool = False) -> Response:
     who = _session(request).approver
     inbox = await approval_routes.inbox(service.keep, who, limit=_SHOWN)
     wanted = wanted or next((one.id for one in inbox.shown), "")
     chosen = await approval_routes.show_approval(service.keep, who, wanted) if wanted else None
+    data: dict[str, Any] = {"chosen": None, "lines": ()}
+    if chosen is not None:
+        data |= await _question_data(service, request, chosen)
+        together = await _of_response(service, request, chosen)
+        data["others"] = len(together) - 1 if is_alone and len(together) > 1 else 0
+        if len(together) > 1 and not is_alone:
+            data |= await _response_data(service, request, together)
     return request.renderer.page(
         request,
         "approvals.html",
         inbox=inbox,
-        **(await _question_data(service, request, chosen) if chosen else {"chosen": None}),
+        groups=_groups(inbox),
+        **data,
         rules=await approval_routes.list_rules(service.keep),
     )
+
+
+def _groups(inbox: approval_routes.Inbox) -> list[list[approval_routes.WaitingView]]:
+    """The calls of each response together, in the order of the first."""
+    found: dict[str, list[approval_routes.WaitingView]] = {}
+    for one in inbox.shown:
+        found.setdefault(one.response or one.id, []).append(one)
+    return list(found.values())
+
+
+async def _of_response(
+    service: Service, request: PageRequest, view: approval_routes.ApprovalView
+) -> list[approval_routes.ApprovalView]:
+    """The questions that are asked together with a waiting one."""
+    if view.state != "waiting" or not view.response:
+        return []
+    return await approval_routes.response_approvals(service.keep, _session(request).approver, view.response)
+
+
+async def _response_data(
+    service: Service,
+    request: PageRequest,
+    views: Sequence[approval_routes.ApprovalView],
+    problems: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Template data of the questions of one response."""
+    lines = [
+        {**await _question_data(service, request, view), "problem": (problems or {}).get(view.id, "")}
+        for view in views
+    ]
+    return {
+        "lines": lines,
+        "response": views[0].response,
+        "is_waiting": any(view.state == "waiting" for view in views),
+        "can_answer": any(
+            view.state == "waiting" and not view.acts_done and not view.is_own for view in views
+        ),
+        "seen": _seen(views),
+    }
+
+
+def _seen(views: Sequence[approval_routes.ApprovalView]) -> str:
+    """Which questions were waiting, to tell whether a page shows what waits now."""
+    waiting = sorted(f"{view.id} {view.acts_done}" for view in views if view.state == "waiting")
+    return hashlib.sha256("\n".join(waiting).encode()).hexdigest()[:16]
+
+
+async def _response_standing(service: Service, request: PageRequest) -> Response:
+    """204 while the same questions wait, so that the person's input stays."""
+    who = _session(request).approver
+    views = await approval_routes.response_approvals(service.keep, who, request.names["id"])
+    if not views or _seen(views) == request.query["seen"]:
+        return Response(204)
+    data = await _response_data(service, request, views)
+    return request.renderer.page(request, "parts/questions.html", **data)
+
+
+async def _decide_response(service: Service, request: PageRequest) -> Response:
+    form = await request.form()
+    shown, ticked, answer = form.all("shown"), set(form.all("ticked")), form.get("answer")
+    approve = [one for one in shown if answer == "all" or (answer == "ticked" and one in ticked)]
+    deny = [one for one in shown if one not in approve] if answer in ("ticked", "none") else []
+    said = {"approve": approve, "deny": deny, "reason": form.get("reason") if deny else ""}
+    who = _session(request).approver
+    body = converted(said, approval_routes.DecideAllBody)
+    decided = await approval_routes.decide_all(service.keep, who, body, way=_WAY)
+    found = [one for one in decided if one.state]
+    if not found:
+        raise not_found("question")
+    # In the order in which they were shown.
+    found.sort(key=lambda one: shown.index(one.id))
+    views = {one.id: await approval_routes.show_approval(service.keep, who, one.id) for one in found}
+    # Also those that came meanwhile: nobody has answered them.
+    waiting = await approval_routes.response_approvals(service.keep, who, request.names["id"])
+    views |= {view.id: view for view in waiting}
+    problems = {one.id: one.problem for one in decided}
+    data = await _response_data(service, request, list(views.values()), problems)
+    return request.renderer.part(request, "parts/questions.html", headers=[_TELL], **data)
 
 
 async def _question_data(
@@ -60,6 +147,7 @@ async def _question_data(
     told = [view.difference, view.tool, view.agent, *view.touches, *view.flow, str(view.arguments)]
     return {
         "chosen": view,
+        "others": 0,
         "outcome": await _outcome(service, request, view) if view.state == "used" else "",
         "is_cut": outline(view.arguments, SHOWN_CHARS).is_cut,
         "choices": [(one, list(_bounds(one))) for one in view.choices],
@@ -97,7 +185,7 @@ def _is_backwards(text: str) -> bool:
 async def _list(service: Service, request: PageRequest) -> Response:
     inbox = await approval_routes.inbox(service.keep, _session(request).approver, limit=_SHOWN)
     return request.renderer.page(
-        request, "parts/waiting.html", inbox=inbox, chosen_id=request.query["current"]
+        request, "parts/waiting.html", inbox=inbox, groups=_groups(inbox), chosen_id=request.query["current"]
     )
 
 
@@ -202,7 +290,23 @@ ROUTES: Final = (
         _SCOPES,
         Parameter(name="current", about="", shortest=0, default=""),
     ),
-    page_route("GET", "/ui/approvals/{id}", _one, _SCOPES, ID),
+    page_route(
+        "GET",
+        "/ui/approvals/{id}",
+        _one,
+        _SCOPES,
+        ID,
+        Parameter(name="alone", about="", shortest=0, longest=1, default=""),
+    ),
+    page_route(
+        "GET",
+        "/ui/responses/{id}/standing",
+        _response_standing,
+        _SCOPES,
+        ID,
+        Parameter(name="seen", about="", shortest=0, longest=16, default=""),
+    ),
+    page_route("POST", "/ui/responses/{id}:decide", _decide_response, _SCOPES, ID),
     page_route(
         "GET",
         "/ui/approvals/{id}/standing",

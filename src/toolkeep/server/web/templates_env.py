@@ -37,6 +37,7 @@ _KINDS: Final = {
     "Approval": "Approval",
     "ServerAsked": "Its server asked",
     "ToolCompleted": "Completed",
+    "SessionEnded": "Session ended",
 }
 """Display names of record kinds."""
 

@@ -115,10 +115,14 @@ class WitnessClient:
     async def _asked(self, checkpoint: str, size: int, old: int, signed: int) -> Answer:
         """The answer to a request that begins at the size that the witness holds."""
         for _ in range(2):
-            request, broken = self._request(old, checkpoint)
-            answer = await self._ask(request)
-            if broken:
-                raise _Alarm(_CONTRADICTED, broken)
+            try:
+                proof = self._last.prove_growth(old, checkpoint)
+            except AuditBroken as error:
+                # Sent without a proof, so that the witness hears that there is none.
+                with contextlib.suppress(Exception):
+                    await self._ask(_request(old, [], checkpoint))
+                raise _Alarm("this log contradicts what it signed", error.message) from error
+            answer = await self._ask(_request(old, proof, checkpoint))
             if answer.status != 409:
                 return answer
             held = parse_size(answer.text.removesuffix("\n"))
@@ -131,16 +135,6 @@ class WitnessClient:
                 log.error("a witness has forgotten what it cosigned", extra=fields)
             old = held
         return answer
-
-    def _request(self, old: int, checkpoint: str) -> tuple[str, str]:
-        """The request, and what is wrong with this log itself."""
-        broken, proof = "", list[bytes]()
-        try:
-            proof = self._last.prove_growth(old, checkpoint)
-        except AuditBroken as error:
-            # Sent without a proof, so that the witness hears that there is none.
-            broken = error.message
-        return str(Request(old_size=old, proof=tuple(proof), checkpoint=checkpoint)), broken
 
     def _unanswered(self, reason: str) -> None:
         self._failures += 1
@@ -156,6 +150,10 @@ class WitnessClient:
         if message != self._said:
             self._said = message
             log.log(level, message, extra={"witness": self._key.name, "reason": reason})
+
+
+def _request(old: int, proof: Sequence[bytes], checkpoint: str) -> str:
+    return str(Request(old_size=old, proof=tuple(proof), checkpoint=checkpoint))
 
 
 class WitnessSender:

@@ -95,6 +95,22 @@ class SqliteSessionStates:
             with self._measured.changing() as connection:
                 connection.execute("DELETE FROM measured WHERE subject = ?", (of_session(key),))
 
+    def end(self, key: str, now: float) -> None:
+        """End a session for all processes: its next call begins anew. Only a person may ask for it.
+
+        A row says so, since to remove it would tell no process that holds the state in memory.
+        """
+        self.drop(key)
+        self.put(key, Snapshot(begun=now), now)
+
+    def stored(self) -> list[tuple[str, Snapshot, float]]:
+        """Each key with its state, and when that was stored, newest first."""
+        if not self._database.exists():
+            return []
+        with self._database.using() as connection:
+            rows = connection.execute("SELECT key, state, put_at FROM sessions ORDER BY put_at DESC, key")
+            return [(key, _read(state), at) for key, state, at in rows]
+
     def forget(self, key: str, since: float) -> None:
         """Forget what counts for a session at rest."""
         if not self._measured.exists():
