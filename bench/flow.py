@@ -1,46 +1,68 @@
-"""What does flow cost? Whole calls with and without it, in sessions that have seen 50 results of 4 KB.
+"""What does flow cost? Calls in sessions that have seen 50 results of 4 KB, each another one.
 
 python bench/flow.py [--quick]
 
-Calls run in process and in memory. `off`: nothing watches sessions. `on`: the shipped policies decide. The
-difference is all of flow: state, origins, what its policies cost, and what the record of the decision says. A
-read gives a labelled result of 4 KB; an act sends something to a destination that the user named. Processor
-time of the thread, each pair in the same rounds.
+First flow's own work: whose session a call is of, the origins of its arguments, what the log says of them,
+and what its result does to the session. Not in it: the decision by policies, and to write a longer record.
+Then whole calls, with and without flow; the difference is everything. Last, the memory of a session at rest
+among 10,000. Calls run in process, with a state folder; processor time of the thread, the lanes in turns.
 """
 
 import argparse
 import asyncio
 import gc
+import itertools
 import logging
 import tempfile
 import time
-import tracemalloc
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Annotated, Any
+
+import msgspec
 
 from measures.home import empty_home
 from measures.statistics import median
 from tables import print_notes, print_table
-from toolkeep import Content, Destination, Keep, Session, open_keep, tool
+from toolkeep import Content, Destination, Destroys, Keep, Session, open_keep, tool
+from toolkeep.flow.facts import FlowFacts
+from toolkeep.flow.host_session import state_of
+from toolkeep.flow.tracker import Flow
+from toolkeep.keep.pipeline import Pipeline
 
 EARLIER = 50
-SESSIONS = 10_000
-RESULT = [
-    {"id": f"m{n}", "sender": f"user{n}@example.org", "body": "Minutes of the meeting on Monday. " * 4}
-    for n in range(22)
-]
+LABELS = {"/*/id": "system", "/*/sender": {"outside": "email"}}
+BODY = "Minutes of the meeting on Monday. " * 4
+numbers = itertools.count()
 
 
-@tool(effects="reads", flow={"/*/id": "system", "/*/sender": {"outside": "email"}})
+def typed(first: int) -> list[dict[str, str]]:
+    """4 KB of typed values."""
+    return [
+        {"id": f"message-{first:015}-{n:015}", "sender": f"somebody.{first:010}.{n:010}@example.org"}
+        for n in range(42)
+    ]
+
+
+@tool(effects="reads", flow=LABELS)
 async def search_mail() -> list[dict[str, str]]:
     """Search mail, with texts from outside."""
-    return RESULT
+    first = next(numbers)
+    return [
+        {"id": f"m{first}-{n}", "sender": f"user{first}.{n}@example.org", "body": BODY} for n in range(22)
+    ]
 
 
-@tool(effects="reads", flow={"/*/id": "system", "/*/sender": {"outside": "email"}})
+@tool(effects="reads", flow=LABELS)
 async def list_mail() -> list[dict[str, str]]:
     """List mail, typed values alone."""
-    return [{"id": f"message-{n:030}", "sender": f"somebody.{n:020}@example.org"} for n in range(44)]
+    return typed(next(numbers))
+
+
+@tool(effects="reads", flow={"/*": "system"})
+async def list_ids() -> list[str]:
+    """List ids alone, few of them."""
+    return [f"ticket-{next(numbers):06}"]
 
 
 @tool(effects="writes", danger="low", flow={"": "system"})
@@ -49,24 +71,81 @@ async def send_mail(to: Annotated[str, Destination()], body: Annotated[str, Cont
     return True
 
 
+@tool(effects="writes", danger="low", flow={"": "system"})
+async def close_ticket(ticket: Annotated[str, Destroys()]) -> bool:
+    """Close a ticket."""
+    return True
+
+
+TOOLS = (search_mail, list_mail, list_ids, send_mail, close_ticket)
 Call = Callable[[], Coroutine[Any, Any, None]]
+
+
+class OwnWork:
+    """Times everything that flow does in a call, but for the measures and the decision."""
+
+    PLACES = (
+        (Pipeline, "_session"),
+        (Flow, "facts"),
+        (FlowFacts, "section"),
+        (FlowFacts, "to_record"),
+        (Pipeline, "_observed"),
+    )
+
+    def __init__(self) -> None:
+        self.taken_ns, self._is_inside = 0, False
+        self.cost_ns = median([self._nothing() for _ in range(1_000)])
+        for owner, name in self.PLACES:
+            setattr(owner, name, self._timed(getattr(owner, name)))
+
+    @staticmethod
+    def _nothing() -> int:
+        began = time.thread_time_ns()
+        return time.thread_time_ns() - began
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **options: Any) -> Any:
+            if self._is_inside:
+                return function(*args, **options)
+            self._is_inside = True
+            began = time.thread_time_ns()
+            try:
+                return function(*args, **options)
+            finally:
+                self.taken_ns += max(0, time.thread_time_ns() - began - int(self.cost_ns))
+                self._is_inside = False
+
+        return timed
 
 
 async def lanes(keep: Keep, session: Session | None, reads: str) -> dict[str, Call]:
     """What is timed in a session that has seen its results."""
     who: dict[str, Any] = {"agent": "assistant", "session": session or "s1", "forwarded": True}
-    for _ in range(EARLIER):
-        await keep.call(reads, {}, **who)
 
-    async def read() -> None:
-        await keep.call(reads, {}, **who)
-
-    async def act() -> None:
-        result = await keep.call("send_mail", {"to": "bob@example.org", "body": "Hello"}, **who)
+    async def call(name: str, arguments: dict[str, str]) -> Any:
+        result = await keep.call(name, arguments, **who)
         if not result.ok:
             raise SystemExit(result.text)
+        return result.value
 
-    return {"read": read, "act": act}
+    (ticket,) = await call("list_ids", {})
+    for _ in range(EARLIER):
+        await call(reads, {})
+
+    async def read() -> None:
+        await call(reads, {})
+
+    async def act() -> None:
+        await call("send_mail", {"to": "bob@example.org", "body": "Hello"})
+
+    async def act_on_made() -> None:
+        await call("close_ticket", {"ticket": ticket})
+
+    return {
+        "a read of 4 KB": read,
+        "an act on what the user named": act,
+        "an act on what a service made": act_on_made,
+    }
 
 
 def opened(*, flow: bool, reads: str) -> tuple[Keep, dict[str, Call]]:
@@ -78,84 +157,96 @@ def opened(*, flow: bool, reads: str) -> tuple[Keep, dict[str, Call]]:
         agents={"assistant": {}},
         approver=lambda _: True,
     )
-    keep.register(search_mail, list_mail, send_mail)
+    keep.register(*TOOLS)
     session = keep.session("s1", agent="assistant", said="Mail bob@example.org") if flow else None
     return keep, asyncio.run(lanes(keep, session, reads))
 
 
-def timed(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Microseconds of each call, interleaved."""
+def timed(calls: dict[str, Call], rounds: int, own: OwnWork) -> dict[str, list[tuple[float, float]]]:
+    """Microseconds of each call and of flow's own work in it, in turns."""
 
-    async def run() -> dict[str, list[float]]:
-        taken: dict[str, list[float]] = {name: [] for name in calls}
+    async def run() -> dict[str, list[tuple[float, float]]]:
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
         for _ in range(rounds):
             for name, call in calls.items():
+                own.taken_ns = 0
                 began = time.thread_time_ns()
                 await call()
-                taken[name].append((time.thread_time_ns() - began) / 1000)
+                whole = time.thread_time_ns() - began
+                taken[name].append((whole / 1000, own.taken_ns / 1000))
         return taken
 
     return asyncio.run(run())
 
 
+def late(values: list[float]) -> float:
+    """The 99th percentile."""
+    return sorted(values)[int(len(values) * 0.99)]
+
+
 def memory_of_a_session(count: int) -> float:
-    """KB of a session at rest that has seen 50 results, by the difference that many sessions make."""
+    """KB of a session at rest that has seen its results, by what so many add to the process."""
     keep, _ = opened(flow=True, reads="list_mail")
+    flow, found = keep._pipeline.flow, keep._registry.find("list_mail")  # noqa: SLF001
+    if flow is None or found is None:
+        raise SystemExit("nothing watches sessions")
+    plan, held = flow.plan(found), []
     gc.collect()
-    tracemalloc.start()
-
-    async def fill() -> list[Session]:
-        sessions = []
-        for n in range(count):
-            session = keep.session(f"many-{n}", agent="assistant", said="Mail bob@example.org " * 20)
-            for _ in range(EARLIER if n < 50 else 1):
-                await keep.call("list_mail", {}, agent="assistant", session=session)
-            sessions.append(session)
-        return sessions
-
-    held = asyncio.run(fill())
+    before = resident_kb()
+    for n in range(count):
+        session = keep.session(f"many-{n}", agent="assistant", said="Mail bob@example.org " * 100)
+        for value in results():
+            state_of(session).observe(plan, value, msgspec.json.encode(value), {})
+        held.append(session)
     gc.collect()
-    size = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
+    size = (resident_kb() - before) / len(held)
     keep.close()
-    return size / len(held) / 1024
+    return size
+
+
+def results() -> Iterator[list[dict[str, str]]]:
+    """What a session has seen."""
+    for _ in range(EARLIER):
+        yield typed(next(numbers))
+
+
+def resident_kb() -> float:
+    """Memory of this process."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4.0
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    rounds = 300 if parser.parse_args().quick else 3_000
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and sessions")
+    is_quick = parser.parse_args().quick
+    rounds, sessions = (300, 1_000) if is_quick else (1_000, 10_000)
     logging.disable()
-    rows = []
+    apart, whole = [], []
+    own = OwnWork()
     with empty_home():
-        for title, reads in (("after text from outside", "search_mail"), ("clean", "list_mail")):
+        for title, reads in (("opened", "search_mail"), ("clean", "list_mail")):
             off, without = opened(flow=False, reads=reads)
             on, watched = opened(flow=True, reads=reads)
             calls = {f"off {name}": call for name, call in without.items()}
-            calls |= {
-                f"on {name}": call for name, call in watched.items() if title == "clean" or name == "read"
-            }
-            taken = timed(calls, rounds)
-            for name in ("read", "act"):
-                if f"on {name}" not in taken:
-                    continue
-                base, with_flow = sorted(taken[f"off {name}"]), sorted(taken[f"on {name}"])
-                more = median(with_flow) - median(base)
-                late = with_flow[int(len(with_flow) * 0.99)] - base[int(len(base) * 0.99)]
-                row = (f"{name}, session {title}", f"{median(base):.0f}", f"{median(with_flow):.0f}")
-                rows.append((*row, f"{more:.0f}", f"{late:.0f}"))
+            # An act that waits for an answer is not compared with one that does not.
+            timings = timed(calls | watched, rounds, own)
+            for name in watched:
+                lane, base = timings[name], timings[f"off {name}"]
+                works = [one for _, one in lane]
+                apart.append((f"{name}, {title}", f"{median(works):.0f}", f"{late(works):.0f}"))
+                if title == "clean" or name == "a read of 4 KB":
+                    times = [median([one for one, _ in timing]) for timing in (base, lane)]
+                    more = times[1] - times[0]
+                    row = (f"{name}, {title}", f"{times[0]:.0f}", f"{times[1]:.0f}", f"{more:.0f}")
+                    whole.append(row)
             off.close()
             on.close()
-        heads = ("call", "off µs", "on µs", "more, median", "more, p99")
-        print_table(f"A call after {EARLIER} results of 4 KB", heads, rows)
-        size = memory_of_a_session(200)
-        print_notes(
-            [
-                f"A session at rest: {size:.0f} KB, records in memory included.",
-                "An act after text from outside asks a person, and is not timed.",
-            ]
-        )
+        heads = ("call, session", "median µs", "p99 µs")
+        print_table(f"Flow's own work in a call after {EARLIER} results of 4 KB", heads, apart)
+        print_table("The whole call", ("call, session", "off µs", "on µs", "more µs"), whole)
+        size = memory_of_a_session(sessions)
+        print_notes([f"A session at rest, of {sessions}: {size:.0f} KB."])
 
 
 if __name__ == "__main__":

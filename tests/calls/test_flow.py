@@ -30,9 +30,10 @@ from toolkeep.audit.record_kinds import ServerAsked
 from toolkeep.flow import session_state as session_module
 from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.flow.host_session import state_of
-from toolkeep.flow.session_state import SessionState
+from toolkeep.flow.session_state import SessionState, Snapshot
 from toolkeep.flow.session_store import MemorySessionStates
 from toolkeep.flow.tracker import Flow
+from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 pytestmark = pytest.mark.spec("FLO-1", "FLO-2", "FLO-3", "FLO-5")
 
@@ -460,10 +461,11 @@ def test_a_session_at_rest_stays_small(run: Run) -> None:
     assert isinstance(run.keep._pipeline.flow, Flow)
 
 
-def test_a_caller_begins_anew_after_its_idle_time_and_no_sooner(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_caller_begins_anew_after_its_idle_time_and_no_sooner(tmp_path: Path, is_stored: bool) -> None:
     now = [1_000_000.0]
     settings = FlowSettings(policy="standard", idle_s=3600)
-    states = MemorySessionStates()
+    states = SqliteSessionStates(tmp_path / "state") if is_stored else MemorySessionStates()
 
     def session_of(name: str, **more: Any) -> SessionState:
         return Flow(settings, states, clock=lambda: now[0]).session_of("a", name, **more)
@@ -474,7 +476,9 @@ def test_a_caller_begins_anew_after_its_idle_time_and_no_sooner(tmp_path: Path) 
         assert session_of("another", caller="http").state.opened
     assert not session_of("another").state.opened
     now[0] += 3601
-    assert not session_of("s1", caller="http").state.opened
+    session_of("s1", caller="http").fall(secret=True)
+    assert session_of("s1", caller="http").state == Snapshot(secret=True)  # and not what was before
+    states.close()
 
 
 def test_a_question_of_an_upstream_server_is_text_of_others(run: Run) -> None:

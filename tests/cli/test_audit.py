@@ -353,6 +353,16 @@ def test_a_witness_says_what_is_to_be_done_next(tmp_path: Path) -> None:
     )
 
 
+def test_the_own_witness_of_a_project_has_one_key_and_is_told_where_to_listen(project: Path) -> None:
+    greeted(project)
+    keys = [run(project, "audit", "witness").stdout.removeprefix("witness key: ") for _ in range(2)]
+    origin = run(project, "audit", "key").stdout.partition("+")[0]
+    assert keys[0] == keys[1]
+    assert keys[0].startswith(f"{origin}/witness+")
+    for where in ("8766", "127.0.0.1:", "127.0.0.1:99999"):
+        assert run(project, "audit", "witness", "--serve", where).exit_code == 2
+
+
 def test_what_promises_no_determinism_is_not_replayed(project: Path) -> None:
     result = run(project, "audit", "replay", greeted(project))
     assert (result.exit_code, "is not declared deterministic" in result.stderr) == (1, True)

@@ -47,7 +47,7 @@ def test_numbers_are_compared_by_value() -> None:
         True,
     ]
     assert not any(values.has_number(one) for one in (1200, 200.5, 7.5, 4, 19.5))
-    values.add_value(7)
+    values.add_values([7])
     assert values.has_number(7.0)
 
 

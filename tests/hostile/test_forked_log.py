@@ -53,7 +53,7 @@ class Machine:
         environment = {**os.environ, "HOME": str(self.home), "TOOLKEEP_HOME": str(self.state)}
         with self.output.open("a") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "toolkeep", *command, "--log-level", "error"],
+                [sys.executable, "-m", "toolkeep", *command],
                 cwd=project,
                 env=environment,
                 stdout=output,

@@ -84,6 +84,8 @@ TABLE = [
     f'({ARGUMENT}.amount == 0 || {ARGUMENT}.note == "a") && !({ARGUMENT}.tags.contains(5))',
     f"{ARGUMENT} has options && {ARGUMENT}.options has depth && {ARGUMENT}.options.depth == 1",
     f"{ARGUMENT} has nothing && {ARGUMENT}.nothing == 1 || {ARGUMENT}.amount == 0",
+    "context.state.opened && context.state.after.isEmpty()",
+    'context.authority == "untrusted" && !context.endorsed && !context.flow.note.trusted',
     "principal.permissions.containsAll(resource.requires) && resource.effects.contains(\"None\")",
 ]  # fmt: skip
 
@@ -265,9 +267,20 @@ def by_cedar_alone(asked: Engine, facts: CallFacts) -> Verdict | None:
     ],
 )
 def test_what_the_compiler_does_not_understand_is_left_to_cedar(condition: str) -> None:
-    asked = engine(ALL, f'@id("other") forbid({CALL}) when {{ {condition} }};')
+    told: list[Event] = []
+    asked = engine(ALL, f'@id("other") forbid({CALL}) when {{ {condition} }};', tell=told.append)
     understood = condition.startswith("context.arguments has amount && (((")
     assert (asked._compile(AGENT, asked._slice(AGENT, READS)) is not None) is understood
+    assert told == []
+
+
+def test_budgets_are_compiled() -> None:
+    limit = f'@id("limit") forbid({CALL}) when {{ context.measures["spend"].greaterThan(decimal("5.0")) }};'
+    asked = engine(ALL, limit, measures=("spend",))
+    evaluate = asked._compile(AGENT, asked._slice(AGENT, READS))
+    assert evaluate is not None
+    spent = [{"__extn": {"fn": "decimal", "arg": amount}} for amount in ("5.0000", "5.0001")]
+    assert [evaluate({"measures": {"spend": one}}) for one in spent] == [[0], [0, 1]]
 
 
 def test_policies_of_very_many_forms_are_left_to_cedar(monkeypatch: pytest.MonkeyPatch) -> None:

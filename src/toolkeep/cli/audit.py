@@ -547,12 +547,12 @@ def _own_witness(project: Path | None) -> "Witness":
 
 
 def _serve_witness(witness: "Witness", listens: str) -> None:
-    from toolkeep.cli.listen_options import address, listen
+    from toolkeep.cli.listen_options import address, alarms_shown, listen
     from toolkeep.server.witness_app import serve_witness
 
     host, colon, port = listens.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise click.UsageError("--serve takes HOST:PORT, such as 127.0.0.1:8766.")
-    with listen(host.strip("[]"), int(port), option="--serve") as sock:
+    with listen(host.strip("[]"), int(port), option="--serve") as sock, alarms_shown():
         url = f"http://{address(host.strip('[]'), sock.getsockname()[1])}/add-checkpoint"
         serve_witness(witness, sock, lambda: say_done(f"cosigning at {url}", err=True))

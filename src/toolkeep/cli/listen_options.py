@@ -1,7 +1,10 @@
 """Listening sockets of the commands that serve."""
 
+import contextlib
 import errno
+import logging
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -25,3 +28,16 @@ def address(host: str, port: int) -> str:
 def whole(files: tuple[Path, ...]) -> tuple[Path, ...]:
     """Absolute paths, valid in another working folder."""
     return tuple(path.absolute() for path in files)
+
+
+@contextlib.contextmanager
+def alarms_shown() -> Iterator[None]:
+    """Show errors of the audit log on stderr, also where --log-level is off: a fork must not go unseen."""
+    logger = logging.getLogger("toolkeep.audit")
+    before = logger.level
+    if not logger.isEnabledFor(logging.ERROR):
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolkeep.cli.listen_options import address as address_of
-from toolkeep.cli.listen_options import listen, whole
+from toolkeep.cli.listen_options import alarms_shown, listen, whole
 from toolkeep.cli.options import common, files, is_terminal, project, say, say_done, tools_argument, warn
 from toolkeep.cli.tool_selection import keep_with, served_files
 
@@ -152,6 +152,7 @@ def command(
     whole_files = whole(files)
     with contextlib.ExitStack() as stack:
         stack.enter_context(sock)
+        stack.enter_context(alarms_shown())
         held = stack.enter_context(contextlib.closing(open_tokens(root)))
         # Relative paths in calls start from the project, wherever the server is started.
         stack.enter_context(contextlib.chdir(root))

@@ -73,16 +73,14 @@ class FlowFacts:
 
     def to_record(self) -> FlowRecord:
         """The same as the log holds it; the origins only of a call that acts."""
-        origins = (
-            sorted(self.origins, key=lambda one: one.name.encode("utf-16-be", "surrogatepass"))
-            if self.plan.acts
-            else ()
-        )
+        origins = self.origins if self.plan.acts else ()
+        if len(origins) > 1:
+            origins = sorted(origins, key=lambda one: one.name.encode("utf-16-be", "surrogatepass"))
         return FlowRecord(
             opened=self.state.opened,
             secret=self.state.secret,
-            measures=dict(self.measures) or UNSET,
-            origins={one.name: tuple(sorted(origin.value for origin in one.origins)) for one in origins},
+            measures=dict(self.measures) if self.measures else UNSET,
+            origins={one.name: tuple(sorted([origin.value for origin in one.origins])) for one in origins},
             session=self.session.key if self.session is not None else "",
         )
 
@@ -90,7 +88,7 @@ class FlowFacts:
         role = self.plan.role(name)
         if name not in self.arguments:
             return {"origins": [], "trusted": True, "role": role.value}
-        if not role.carries_authority:
+        if name in self.plan.free:
             found = (
                 [] if self.session is None else [self.session.origin(self.plan, name, self.arguments[name])]
             )

@@ -1,34 +1,21 @@
 """What flow has to know of a tool, worked out once for each definition (FLO-1, FLO-2).
 
-In: a registered tool. Out: a `Plan` with the role of each argument, the labels of its result as a tree, and
-whether a call of it acts or sends something out. Whatever is not declared counts as the worst: an argument
+In: a registered tool. Out: a `Plan` with the role of each argument, the reader of its results, and whether a
+call of it acts or sends something out. Whatever is not declared counts as the worst: an argument
 without a role carries authority, a string without a label is text from outside.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.result_labels import ANY_STEP, Label, read_labels
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.definitions.vocabulary import Form, Role, SideEffect
+from toolkeep.definitions.vocabulary import Role, SideEffect
 from toolkeep.flow.default_roles import alternatives, roles_of
+from toolkeep.flow.result_reader import ResultReader
 from toolkeep.json_values.frozen import objects_in
-
-FORMS: Final = {
-    Form.ID: re.compile(r"[A-Za-z0-9_.@+:/#-]{1,64}"),
-    Form.EMAIL: re.compile(r"[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9.-]{1,63}"),
-    Form.URL: re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&()*+,;=%-]{1,200}"),
-    Form.IBAN: re.compile(r"[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{1,4}){3,8}"),
-    Form.DATE: re.compile(
-        r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
-    ),
-    Form.NUMBER: re.compile(r"[+-]?\d{1,24}(?:\.\d{1,12})?", re.ASCII),
-}
-"""What a string of each typed form may be. A value that does not match loses its label: it is text."""
 
 WORD_CHARS: Final = 64
 """The longest `enum` member of an output schema that counts as a word of the definition."""
@@ -46,46 +33,21 @@ _LEAVING: Final = frozenset(
 )
 
 
-class Node:
-    """The labels below one place of a result."""
-
-    __slots__ = ("anywhere", "below", "label")
-
-    def __init__(self) -> None:
-        self.label: Label | None = None
-        self.below: dict[str, Node] = {}
-        self.anywhere: Node | None = None
-
-    def step(self, step: str) -> "Node":
-        """The node of one step, made if there is none."""
-        if step == ANY_STEP:
-            self.anywhere = self.anywhere or Node()
-            return self.anywhere
-        return self.below.setdefault(step, Node())
-
-    def step_to(self, step: str) -> "Node | None":
-        """The node of one step of a result, if there is one."""
-        return self.below.get(step) or self.anywhere
-
-
 class Plan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The flow of one tool."""
 
     tool: str
     roles: Mapping[str, Role]
     """Of every declared parameter."""
+    free: frozenset[str]
+    """Parameters that carry no authority."""
     destinations: frozenset[str]
     """The parameters that somebody declared to be where something is sent."""
     choices: Mapping[str, frozenset[Any]]
     """Values of a parameter that the definition itself names, by its name."""
-    labels: Node | None
-    """None if nothing of the result is labelled."""
-    shows_secrets: bool
-    """Whether a result may hold what only the user may know."""
+    reader: ResultReader
     names: frozenset[str]
     """Every property that its parameters name, at any depth."""
-    words: frozenset[str]
-    """Names and enumerated values of the output schema: the definition chose them."""
     acts: bool
     """Whether a call may change something, or say something by what it reads."""
     leaves: bool
@@ -111,13 +73,11 @@ def make_plan(tool: RegisteredTool) -> Plan:
     return Plan(
         tool=tool.name,
         roles=roles,
+        free=frozenset(name for name, role in roles.items() if not role.carries_authority),
         destinations=destinations,
         choices=dict(_choices(definition, roles)),
-        labels=(labels := _tree(definition)),
-        shows_secrets=labels is not None
-        and any(one.is_secret for one in read_labels(definition.flow).values()),
+        reader=ResultReader(definition.flow or {}, frozenset(_words(definition.output_schema))),
         names=frozenset(_names(definition.parameters)),
-        words=frozenset(_words(definition.output_schema)),
         acts=tool.may_write or is_sent or not touched.isdisjoint(ACTING_READS),
         leaves=effects is None
         or is_sent
@@ -147,18 +107,6 @@ def _offered(root: Mapping[str, Any], schema: Any) -> Iterator[str | int | float
         yield from (one for one in listed if isinstance(one, (str, int, float)))
 
 
-def _tree(definition: ToolDefinition) -> Node | None:
-    if not definition.flow:
-        return None
-    root = Node()
-    for steps, label in read_labels(definition.flow).items():
-        node = root
-        for step in steps:
-            node = node.step(step)
-        node.label = label
-    return root
-
-
 def _names(schema: Mapping[str, Any]) -> Iterator[str]:
     for part in objects_in(schema):
         properties = part.get("properties")
@@ -167,6 +115,7 @@ def _names(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _words(output_schema: Mapping[str, Any] | None) -> Iterator[str]:
+    """Names and enumerated values of the output schema: the definition chose them."""
     if output_schema is None:
         return
     yield from _names(output_schema)

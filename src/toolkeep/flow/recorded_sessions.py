@@ -296,7 +296,7 @@ class RecordedSessions:
         else:
             if len(body) > tool.definition.constraints.output_bytes or step.call.call in self._questioned:
                 flow.open(session, tool)
-            earlier = Earlier(step.call.call, tool.name, digest)
+            earlier = Earlier(tool.name, bytes.fromhex(digest))
             flow.observe(session, tool, value, body, earlier, arguments=step.arguments, hosts=step.hosts)
 
 

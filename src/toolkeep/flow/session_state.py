@@ -7,26 +7,30 @@ what a text says.
 """
 
 import hashlib
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
-from toolkeep.definitions.result_labels import Label
 from toolkeep.definitions.vocabulary import Form, Role
-from toolkeep.flow.flow_plan import FORMS, Node, Plan
+from toolkeep.flow.flow_plan import Plan
 from toolkeep.flow.known_values import KnownValues
+from toolkeep.flow.result_reader import FORMS, Found, ResultReader
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.pointers import escaped
 from toolkeep.limits import KIB
 
 SAID_BYTES: Final = 12 * KIB
-SYSTEM_BYTES: Final = 20 * KIB
+SYSTEM_BYTES: Final = 12 * KIB
 OUTSIDE_BYTES: Final = 8 * KIB
-WAITING_BYTES: Final = 12 * KIB
+WAITING_BYTES: Final = 20 * KIB
 """Room for what a session knows, and for results that it has not looked into yet; together below 64 KB."""
+LOOKED_BYTES: Final = 12 * KIB
+"""Of results that found no room, looked into at once."""
 HOSTS: Final = 64
 ENDORSED: Final = 256
 EARLIER_CALLS: Final = 64
@@ -55,12 +59,11 @@ class ArgumentOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """JSON Pointer and value of each part that nobody trusted named; the first few."""
 
 
-class Earlier(msgspec.Struct, frozen=True):
+class Earlier(msgspec.Struct, frozen=True, gc=False):
     """An earlier call of a session whose result the model was shown."""
 
-    call: str
     tool: str
-    result_hash: str
+    result_hash: bytes
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +104,8 @@ class SessionState:
     """What a keep knows of one conversation of an agent."""
 
     __slots__ = (
-        "_lock", "_outside", "_put", "_said", "_system", "_waiting", "agent", "earlier", "id", "key",
-        "parent", "state",
+        "_lock", "_outside", "_put", "_said", "_system", "_waiting", "_waiting_bytes", "agent", "earlier",
+        "id", "key", "parent", "state",
     )  # fmt: skip
 
     def __init__(
@@ -123,13 +126,15 @@ class SessionState:
         self.parent: SessionState | None = None
         """The session that it works for."""
         self.state = state
-        self.earlier: list[Earlier] = []
+        self.earlier: deque[Earlier] = deque(maxlen=EARLIER_CALLS)
+        """Calls whose results were shown, for the source of a value that is asked about."""
         self._lock = threading.Lock()
         self._said: KnownValues | None = None
         self._system: KnownValues | None = None
         self._outside: KnownValues | None = None
-        self._waiting: list[tuple[Plan, bytes, Own]] = []
-        """Results of an opened session that were not looked into yet: most are never needed."""
+        self._waiting: list[tuple[ResultReader, bytes, Own, int]] = []
+        """Results that were not looked into yet: most are never needed."""
+        self._waiting_bytes = 0
 
     def said(self, text: str) -> None:
         """The user's own words: what they name, they may be acted on with. Never text that was pasted."""
@@ -151,14 +156,23 @@ class SessionState:
         secret: bool = False,
         after: str = "",
         wrote: str = "",
-        hosts: Iterable[str] = (),
+        hosts: Collection[str] = (),
     ) -> None:
         """Note what happened; the new state is stored before this returns."""
+        held = self.state
+        if (
+            opened <= held.opened
+            and secret <= held.secret
+            and (not after or after in held.after)
+            and (not wrote or wrote in held.wrote)
+            and (not hosts or held.hosts.issuperset(hosts))
+        ):
+            return  # as for most calls
         with self._lock:
             held = self.state
             known = held.hosts.union(hosts)
             if len(known) > HOSTS:
-                known = frozenset((*sorted(known)[: HOSTS - 1], ANY_HOST)) | held.hosts
+                known = held.hosts | {ANY_HOST}
             state = Snapshot(
                 opened=held.opened or opened,
                 secret=held.secret or secret,
@@ -180,108 +194,76 @@ class SessionState:
     def observe(self, plan: Plan, value: Any, body: bytes, arguments: Mapping[str, Any]) -> tuple[bool, bool]:
         """Take in a result that the model will be shown; whether it opens the session, and makes it secret.
 
-        The caller notes both with `fall`, before the result goes out. `body` is the result as JSON. What it
-        repeats of the call's own `arguments`, no service made.
+        The caller notes both with `fall`, before the result goes out. `body` is the result as JSON, which is
+        looked into once the origin of a value is asked for. What it repeats of the call's own `arguments`,
+        no service made.
         """
-        own = _own_parts(arguments)
-        labels = plan.labels
-        if labels is None:
-            if self.state.opened or _has_text(value, plan.words):
+        held, reader = self.state, plan.reader
+        if held.opened and not reader.has_labels:
+            return True, False
+        if type(value) is not bytes:  # which are no JSON
+            if held.opened and (held.secret or not reader.shows_secrets):
+                self._keep(reader, body, _own_parts(arguments))
                 return True, False
-            labels = _NO_LABELS  # numbers alone
+            if reader.shows_values_alone(body):
+                self._keep(reader, body, _own_parts(arguments))
+                return False, False
+        found = reader.read(value)
         with self._lock:
-            if self.state.opened and not plan.shows_secrets and len(body) <= WAITING_BYTES:
-                if sum(len(one) for _, one, _ in self._waiting) + len(body) > WAITING_BYTES:
-                    self._look()
-                self._waiting.append((plan, body, own))
-                return True, False
-            return self._observe(labels, value, plan.words, own)
+            self._know(found, _own_parts(arguments))
+        return found.opens, found.is_secret
 
-    def _look(self) -> None:
-        """Look into the results that wait."""
-        waiting, self._waiting = self._waiting, []
-        for plan, body, own in waiting:
-            self._observe(plan.labels or _NO_LABELS, msgspec.json.decode(body), plan.words, own)
+    def _keep(self, reader: ResultReader, body: bytes, own: Own) -> None:
+        """Keep a result until it is needed, or until no more find room."""
+        size = len(body) + sum(len(part) for part in own or () if type(part) is str)
+        result = (reader, body, own, size)
+        with self._lock:
+            # Once outside values found no room, no value is trusted for having come from a service.
+            if (self._outside is not None and self._outside.is_full) or result in self._waiting:
+                return
+            self._waiting.append(result)
+            self._waiting_bytes += size
+            if self._waiting_bytes > WAITING_BYTES:
+                self._look(LOOKED_BYTES)
 
-    def _observe(self, labels: Node, value: Any, words: frozenset[str], own: Own) -> tuple[bool, bool]:
-        opens = is_secret = False
-        waiting: list[tuple[Any, Node | None, Label | None]] = [(value, labels, None)]
-        while waiting:
-            here, node, label = waiting.pop()
-            if node is not None and node.label is not None:
-                label = node.label
-            kind = type(here)
-            if kind is dict:
-                for key, inside in here.items():
-                    below = None if node is None else node.below.get(key) or node.anywhere
-                    # A key that nobody declared is a value like any other.
-                    if key not in words and (node is None or key not in node.below):
-                        opens |= self._leaf(key, label, own)
-                        is_secret |= _is_secret(label) or (below is not None and _is_secret(below.label))
-                    waiting.append((inside, below, label))
-            elif kind is list:
-                below = None if node is None else node.anywhere
-                waiting.extend((inside, below, label) for inside in here)
-            elif here is not None:
-                is_secret |= _is_secret(label)
-                if kind is not bool and (kind is not str or here not in words):
-                    opens |= self._leaf(here, label, own)
-        return opens, is_secret
+    def _look(self, most: int = sys.maxsize) -> None:
+        """Look into the results that wait, the oldest first, until so many bytes are done."""
+        while self._waiting and most > 0:
+            reader, body, own, size = self._waiting.pop(0)
+            self._waiting_bytes -= size
+            most -= size
+            self._know(reader.read(msgspec.json.decode(body)), own)
 
-    def _leaf(self, value: Any, label: Label | None, own: Own) -> bool:
-        """Take in one value; whether it is text from outside."""
-        if type(value) is bytes:
-            return True
-        is_text = type(value) is str
-        if is_text and not value:
-            return False
-        if label is not None and (
-            not is_text or label.form is Form.TEXT or FORMS[label.form].fullmatch(value)
-        ):
-            if label.is_system:
-                self._system = self._system or KnownValues(SYSTEM_BYTES)
-                if is_text and label.form is Form.TEXT:
-                    self._system.add_text(_without(value, own))
-                elif own is not None and (value.lower() if is_text else value) not in own:
-                    self._system.add_value(value)
-                return False
-            if label.form is not Form.TEXT or not is_text:
-                self._know_outside(value)
-                return False
-        elif not is_text:
-            self._know_outside(value)
-            return False
-        return True
-
-    def _know_outside(self, value: Any) -> None:
-        self._outside = self._outside or KnownValues(OUTSIDE_BYTES)
-        self._outside.add_value(value)
-
-    def remember(self, call: Earlier) -> None:
-        """Note a call whose result was shown, for the source of a value that is asked about."""
-        self.earlier.append(call)
-        if len(self.earlier) > EARLIER_CALLS:
-            del self.earlier[0]
+    def _know(self, found: Found, own: Own) -> None:
+        if found.outside:
+            self._outside = self._outside or KnownValues(OUTSIDE_BYTES)
+            self._outside.add_values(found.outside)
+        if own is None or not (found.system or found.texts):
+            return
+        self._system = self._system or KnownValues(SYSTEM_BYTES)
+        self._system.add_values(
+            [one for one in found.system if (one.lower() if type(one) is str else one) not in own]
+            if own
+            else found.system
+        )
+        for text in found.texts:
+            self._system.add_text(_without(text, own))
 
     # --- arguments -------------------------------------------------------------------------------
 
     def origins(self, plan: Plan, arguments: Mapping[str, Any]) -> list[ArgumentOrigin]:
         """Where each argument with authority comes from; one that names nothing is left out."""
         with self._lock:
-            if self._waiting:
-                self._look()
             named = [
                 self._origin(plan, name, plan.role(name), value)
                 for name, value in arguments.items()
-                if plan.role(name).carries_authority
+                if name not in plan.free
             ]
         return [origin for origin in named if origin.origins]
 
     def origin(self, plan: Plan, name: str, value: Any) -> ArgumentOrigin:
         """Where one argument comes from, whatever its role."""
         with self._lock:
-            if self._waiting:
-                self._look()
             return self._origin(plan, name, plan.role(name), value)
 
     def _origin(self, plan: Plan, name: str, role: Role, value: Any) -> ArgumentOrigin:
@@ -292,7 +274,7 @@ class SessionState:
             if number >= _PARTS or len(untrusted) >= _SHOWN:
                 found.add(Origin.UNKNOWN)
                 break
-            if part in choices or self.endorsement(plan.tool, name, part) in self.state.endorsed:
+            if part in choices or self._is_part_endorsed(plan.tool, name, part):
                 found.add(Origin.SYSTEM if part in choices else Origin.USER)
                 continue
             origin = self._of_part(role, part)
@@ -310,11 +292,16 @@ class SessionState:
     def _of_part(self, role: Role, part: Any) -> Origin:
         if _knows(self._said, role, part):
             return Origin.USER
+        self._look()
         is_outside = _knows(self._outside, role, part)
         # Credentials are the user's alone. A value that outsiders chose as well may be theirs.
         if role is not Role.CREDENTIAL and not is_outside and _knows(self._system, role, part):
             return Origin.OUTSIDE if self._outside is not None and self._outside.is_full else Origin.SYSTEM
         return Origin.OUTSIDE if is_outside else Origin.UNKNOWN
+
+    def _is_part_endorsed(self, tool: str, name: str, part: Any) -> bool:
+        endorsed = self.state.endorsed
+        return bool(endorsed) and self.endorsement(tool, name, part) in endorsed
 
     @staticmethod
     def endorsement(tool: str, name: str, part: Any, *, secret: bool = False) -> str:
@@ -331,7 +318,7 @@ class SessionState:
         if not endorsed:
             return False
         where = [name for name in arguments if name in plan.destinations]
-        where = where or [name for name in arguments if plan.role(name).carries_authority]
+        where = where or [name for name in arguments if name not in plan.free]
         parts = [(name, part) for name in where for _, part in _parts(arguments[name], "", plan.names)]
         return bool(parts) and all(
             self.endorsement(plan.tool, name, part, secret=secret) in endorsed for name, part in parts
@@ -345,17 +332,18 @@ class SessionState:
         named = {
             self.endorsement(plan.tool, name, part, secret=also)
             for name, value in arguments.items()
-            if plan.role(name).carries_authority
+            if name not in plan.free
             for _, part in _parts(value, "", plan.names)
             for also in {False, secret}
         }
         with self._lock:
-            if len(self.state.endorsed | named) <= ENDORSED:
-                self.state = msgspec.structs.replace(self.state, endorsed=self.state.endorsed | named)
+            endorsed = self.state.endorsed | named
+            if endorsed == self.state.endorsed or len(endorsed) > ENDORSED:
+                return
+            self.state = msgspec.structs.replace(self.state, endorsed=endorsed)
         self._put(self)
 
 
-_NO_LABELS: Final = Node()
 _TRUSTED: Final = frozenset({Origin.USER, Origin.SYSTEM})
 _SHOWN: Final = 8
 _PARTS: Final = 1_000
@@ -364,6 +352,7 @@ unknown origin."""
 
 
 _OWN_PARTS: Final = 64
+_NOTHING: Final[frozenset[Any]] = frozenset()
 
 
 def _own_parts(arguments: Mapping[str, Any]) -> Own:
@@ -371,6 +360,8 @@ def _own_parts(arguments: Mapping[str, Any]) -> Own:
 
     Without this, a model could have any service that repeats its input name a value.
     """
+    if not arguments:
+        return _NOTHING
     found = set()
     for _, part in _parts(dict(arguments), "", frozenset(arguments)):
         found.add(part.lower() if type(part) is str else part)
@@ -379,18 +370,12 @@ def _own_parts(arguments: Mapping[str, Any]) -> Own:
     return frozenset(found)
 
 
-def _without(text: str, own: Own) -> str:
+def _without(text: str, own: frozenset[Any]) -> str:
     """A text of a service, with a letter in place of what it repeats, so that no other word is left over."""
-    if own is None:
-        return ""
     text = text.lower()
     for part in own:
         text = text.replace(part if type(part) is str else str(part), "\u00ff")
     return text
-
-
-def _is_secret(label: Label | None) -> bool:
-    return label is not None and label.is_secret
 
 
 def _knows(known: KnownValues | None, role: Role, part: Any) -> bool:
@@ -427,23 +412,3 @@ def _parts(value: Any, pointer: str, names: frozenset[str]) -> Iterator[tuple[st
                 waiting += [(place, inside)] if key in names else [(place, inside), (place, key)]
         elif here is not None and kind is not bool and here != "":
             yield at, here
-
-
-def _has_text(value: Any, words: frozenset[str]) -> bool:
-    """Whether anything in an unlabelled result is text: a string or key that the definition did not name."""
-    waiting = [value]
-    while waiting:
-        here = waiting.pop()
-        kind = type(here)
-        if kind is str:
-            if here and here not in words:
-                return True
-        elif kind is dict:
-            if any(key not in words for key in here):
-                return True
-            waiting.extend(here.values())
-        elif kind is list:
-            waiting.extend(here)
-        elif kind is bytes:
-            return True
-    return False

@@ -1,7 +1,7 @@
 """Where states of sessions and additions to measures are kept: in memory, or in files for all processes."""
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from toolkeep.flow.session_state import FALLEN, Snapshot
@@ -43,8 +43,8 @@ class SessionStates(Protocol):
     """States by key. A state only falls: to put one joins it with the one that is there."""
 
     @property
-    def generation(self) -> int:
-        """Another number after another process has put or dropped a state."""
+    def generation(self) -> Hashable:
+        """Another value after another process has put or dropped a state."""
 
     def get(self, key: str, since: float = 0.0) -> Snapshot | None:
         """The state of a key; None if there is none, or none put or used after `since`."""
@@ -56,7 +56,7 @@ class SessionStates(Protocol):
         """Forget a state and what counts for the session: a person, or the host's program, begins anew."""
 
     def forget(self, key: str, since: float) -> None:
-        """Forget what counts for a session, if nothing was added after `since`."""
+        """Forget a state that was not put or used after `since`, and what counts for its session."""
 
     def reserve(
         self, call: str, additions: Collection[Addition], windows: Sequence[Window], now: float
@@ -113,8 +113,10 @@ class MemorySessionStates:
             self._forget(key)
 
     def forget(self, key: str, since: float) -> None:
-        """Forget what counts for a session at rest."""
+        """Forget a session at rest."""
         with self._lock:
+            if key in self._states and self._states[key][1] < since:
+                del self._states[key]
             rows = [
                 row
                 for (_, of), held in self._measured.items()

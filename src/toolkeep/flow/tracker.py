@@ -9,7 +9,7 @@ everything.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ class _Held:
 
     __slots__ = ("generation", "seen", "session", "stored")
 
-    def __init__(self, session: SessionState, generation: int) -> None:
+    def __init__(self, session: SessionState, generation: Hashable) -> None:
         self.session = session
         self.generation = generation
         """Of the store, when its state was read last."""
@@ -87,8 +87,8 @@ class Flow:
             held = self._sessions.get(key)
             if held is None or (caller and held.seen < now - idle_s):
                 state = self._states.get(key, now - idle_s if caller else 0.0)
-                if state is None and caller and self.settings.measures:
-                    self._states.forget(key, now - idle_s)  # what counted for the session before
+                if state is None and caller:
+                    self._states.forget(key, now - idle_s)  # the session before, which was over
                 state = state or unknown or self._unknown
                 session = SessionState(agent, name, key=key, state=state, put=self._store)
                 held = self._sessions[key] = _Held(session, generation)
@@ -185,7 +185,7 @@ class Flow:
 
     def facts(self, request: ToolCall, checked: CheckedCall) -> FlowFacts:
         """What policies may read about a call."""
-        if request.flow is not None:
+        if request.flow is not None and request.flow.parent is not None:
             self._inherit(request.flow)
         return FlowFacts(self.plan(checked.registered), request.flow, checked.arguments)
 
@@ -198,28 +198,34 @@ class Flow:
         earlier: Earlier,
         *,
         arguments: Mapping[str, Any],
-        hosts: Iterable[str],
+        hosts: Collection[str],
     ) -> None:
         """Take in the whole result of a call that ran, before it goes out."""
         opens, is_secret = session.observe(self.plan(tool), value, body, arguments)
-        session.remember(earlier)
+        session.earlier.append(earlier)
         self._fall(session, tool, opened=opens, secret=is_secret, hosts=hosts)
 
     def open(
-        self, session: SessionState, tool: RegisteredTool | None, hosts: Iterable[str] | None = None
+        self, session: SessionState, tool: RegisteredTool | None, hosts: Collection[str] | None = None
     ) -> None:
         """Note that text was shown which no label describes: an error, progress, a piece of a result.
 
         It may hold what the labels call secret. `hosts` are given once the call has run.
         """
-        secret = tool is not None and self.plan(tool).shows_secrets
+        secret = tool is not None and self.plan(tool).reader.shows_secrets
         if tool is None or hosts is None:
             session.fall(opened=True, secret=secret)
         else:
             self._fall(session, tool, opened=True, secret=secret, hosts=hosts)
 
     def _fall(
-        self, session: SessionState, tool: RegisteredTool, *, opened: bool, secret: bool, hosts: Iterable[str]
+        self,
+        session: SessionState,
+        tool: RegisteredTool,
+        *,
+        opened: bool,
+        secret: bool,
+        hosts: Collection[str],
     ) -> None:
         wrote = tool.name if tool.may_write else ""
         session.fall(opened=opened, secret=secret, after=tool.name, wrote=wrote, hosts=hosts)

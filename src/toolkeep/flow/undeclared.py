@@ -11,7 +11,8 @@ from typing import Any, Final
 from toolkeep.definitions.result_labels import ANY_STEP
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Role
-from toolkeep.flow.flow_plan import Node, Plan
+from toolkeep.flow.flow_plan import Plan
+from toolkeep.flow.result_reader import Node
 from toolkeep.json_values.pointers import escaped, referred
 
 PLACES: Final = 100
@@ -33,7 +34,7 @@ def arguments_without_role(plan: Plan, definition: ToolDefinition) -> list[str]:
 
 def places_without_label(plan: Plan, definition: ToolDefinition) -> list[str]:
     """The places of a result, as JSON Pointers with `*`, whose text opens a session for want of a label."""
-    labels, schema = plan.labels or Node(), definition.output_schema
+    labels, schema = plan.reader.root, definition.output_schema
     if schema is None:
         return [] if labels.label is not None else [""]
     found: dict[str, None] = {}
@@ -62,10 +63,10 @@ def _types(schema: Mapping[str, Any]) -> frozenset[Any]:
 
 
 def _places(
-    root: Mapping[str, Any], schema: Any, node: Node | None, place: str, above: frozenset[str]
+    root: Mapping[str, Any], schema: Any, node: Node, place: str, above: frozenset[str]
 ) -> Iterator[str]:
     """The places of text below one place that has no label, nor has any place above it."""
-    if schema is False or (node is not None and node.label is not None):
+    if schema is False or node.label is not None:
         return
     if not isinstance(schema, Mapping):
         yield place
@@ -75,7 +76,7 @@ def _places(
     above = above | {schema["$ref"]} if isinstance(schema.get("$ref"), str) else above
     inside = list(_inside(root, schema))
     for step, below in inside:
-        under = node if step is None or node is None else node.step_to(step)
+        under = node if step is None else node.step_to(step)
         at = place if step is None else f"{place}/{escaped(step)}"
         yield from _places(root, below, under, at, above)
     has_keys = schema.get("additionalProperties") not in (None, False)

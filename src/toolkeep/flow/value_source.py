@@ -40,7 +40,7 @@ def find_source(session: SessionState, value: Any, body_of: BodyOf) -> Source | 
 
 def _in_result(earlier: Earlier, wanted: str, body_of: BodyOf) -> Source | None:
     try:
-        body = body_of(earlier.result_hash)
+        body = body_of(earlier.result_hash.hex())
         result = msgspec.json.decode(body) if len(body) <= _SEARCHED_BYTES else None
     except (KeyError, OSError, ValueError):  # not kept, or not JSON
         return None

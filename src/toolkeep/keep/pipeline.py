@@ -633,7 +633,7 @@ class Pipeline:
                 if result.truncation is not None:  # a part of it as text, which no label fits
                     flow.open(session, tool)
                 body = state.body or canonical_bytes(result.value)
-                earlier = Earlier(result.call_id, tool.name, result.hash)
+                earlier = Earlier(tool.name, bytes.fromhex(result.hash))
                 arguments = state.checked.arguments if state.checked is not None else {}
                 hosts = _hosts(state.permitted)
                 flow.observe(session, tool, result.value, body, earlier, arguments=arguments, hosts=hosts)

@@ -428,8 +428,8 @@ class Engine:
             return None
         evaluate = sliced.evaluate
         if evaluate is None:
-            sliced.misses += 1
-            if sliced.misses == MISSES_BEFORE_COMPILING:
+            sliced.misses = misses = sliced.misses + 1  # two threads may count one, and never skip one
+            if misses == MISSES_BEFORE_COMPILING:
                 sliced.evaluate = self._compile(agent, sliced)
             return None
         verdict = self._held_verdict(sliced.prepared.call, evaluate, context)
@@ -518,7 +518,8 @@ class Engine:
 
         Cedar itself says which. What only they read is not even worked out.
         """
-        guards = {policy.id: guard for policy in policies if (guard := policy.guard) is not None}
+        known = self.policies.guards
+        guards = {policy.id: known[policy.id] for policy in policies if policy.id in known}
         if not guards:
             return policies
         key = tuple(guards)

@@ -72,7 +72,7 @@ def compile_policies(policies: Iterable[Policy], types: Mapping[str, Type]) -> B
     try:
         source = compiler.source([compiler.policy(policy) for policy in policies])
         exec(compile(source, "<policies>", "exec"), compiler.names)  # noqa: S102 -- no text of a policy is in it
-    except (RecursionError, SyntaxError, MemoryError) as error:  # nested deeper than Python compiles
+    except Exception as error:  # a tree of another form, or nested deeper than Python compiles
         raise NotCompiled from error
     bind: Bind = compiler.names["bind"]
     return bind

@@ -68,7 +68,7 @@ class ExampleCheck:
             permitted.tool,
             result,
             body,
-            Earlier("", permitted.tool.name, ""),
+            Earlier(permitted.tool.name, b""),
             arguments=permitted.checked.arguments,
             hosts=hosts,
         )

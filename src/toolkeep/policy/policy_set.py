@@ -178,6 +178,12 @@ class Policies:
         return canonical_hash({policy.id: policy.tree for policy in self.policies})
 
     @cached_property
+    def guards(self) -> dict[str, dict[str, Any]]:
+        """The guards of the policies that have one, by id."""
+        found = ((policy.id, policy.guard) for policy in self.policies)
+        return {name: guard for name, guard in found if guard is not None}
+
+    @cached_property
     def by_id(self) -> dict[str, Policy]:
         """The policies by their ids."""
         return {policy.id: policy for policy in self.policies}

@@ -35,6 +35,7 @@ from toolkeep import (
 )
 from toolkeep.flow import known_values
 from toolkeep.keep.hooks import HookCall
+from toolkeep.storage.sqlite import sessions_db
 
 pytestmark = pytest.mark.spec("FLO-1", "FLO-2", "FLO-5")
 
@@ -397,6 +398,7 @@ def test_without_the_states_of_sessions_nothing_is_called(
     tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(sessions_db, "_CHECKED_S", -1.0)  # and not a second later
     desk = Desk(tmp_path / "project")
     with desk.keep:
         desk.call("read")

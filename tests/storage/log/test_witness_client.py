@@ -1,6 +1,8 @@
 """The log's side of witnessing: what is sent, stored and alarmed, whatever a witness answers."""
 
 import asyncio
+import fcntl
+import os
 import shutil
 import socket
 from collections.abc import Callable
@@ -18,7 +20,13 @@ from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.cosigned_checkpoints import CosignedCheckpoint, cosigned_notes
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.storage.log.verify_folder import verify
-from toolkeep.storage.log.witness_client import AGAIN_SECONDS, SILENT_SECONDS, Answer, WitnessClient
+from toolkeep.storage.log.witness_client import (
+    AGAIN_SECONDS,
+    SILENT_SECONDS,
+    Answer,
+    WitnessClient,
+    WitnessSender,
+)
 from toolkeep.storage.log.witness_folder import Witness
 
 
@@ -81,10 +89,12 @@ def test_each_checkpoint_is_proven_from_the_last_cosigned_one(
     peer.send(keep)
     assert peer.asked[4:] == [9]
     (file,) = (keep / "cosigned").iterdir()
-    file.write_text("{}")  # lost: the witness says from which size to go on
-    grow(keep, 10)
-    peer.send(keep)
-    assert peer.asked[5:] == [0, 10]
+    whole = file.read_text()
+    for lost in ("{}", whole.replace("example.com/w", "example.com/v")):
+        file.write_text(lost)  # the witness says from which size to go on
+        grow(keep, 10)
+        peer.send(keep)
+    assert peer.asked[5:] == [0, 10, 0, 11]
     assert not said(caplog)
 
 
@@ -96,6 +106,10 @@ def test_a_receipt_and_verify_use_what_was_cosigned(keep: Path, peer: Peer, tmp_
     with AuditLog(keep) as log:
         receipt = Receipt.of(log.read(2, 3)[0], log.prove(2))
         assert verify_receipt(receipt, log.public_key(), witnesses=keys).witnesses == 2 * ("example.com/w",)
+    grow(tmp_path / "another", 0)
+    shutil.copytree(keep / "cosigned", tmp_path / "another" / "cosigned")
+    with AuditLog(tmp_path / "another") as log:
+        assert log.prove(0).index == 0  # what was cosigned of another log does not count
     report = verify(keep, witnesses=keys)
     assert (report.is_intact, len(report.cosigned)) == (True, 2)
     assert report.cosigned[0].startswith("example.com/w, 5 records at 20")
@@ -122,8 +136,12 @@ def test_a_log_that_is_not_the_cosigned_one_is_alarmed(
         grow(keep, *records[how])
     if has_forgotten:
         shutil.rmtree(keep / "cosigned")
+    if how == "changed":
+        peer.lie = lie_of(peer, "down")
     peer.send(keep)
-    assert said(caplog)[-1:] == CONTRADICTED
+    expected = [("ERROR", "this log contradicts what it signed")] if how == "changed" else CONTRADICTED
+    assert said(caplog)[-1:] == expected
+    assert len(peer.asked) > 1  # the witness was told
     peer.now += AGAIN_SECONDS
     peer.send(keep)
     assert not said(caplog)  # once
@@ -165,7 +183,7 @@ def test_whatever_a_witness_answers_nothing_false_is_stored(
     peer.lie = lie_of(peer, kind)
     peer.send(keep)
     assert said(caplog) == expected
-    assert len(peer.asked) <= 2
+    assert len(peer.asked) == (2 if kind in ("same", "fork") else 1)
     assert not cosigned_notes(keep)
     peer.lie = None
     peer.send(keep)
@@ -203,10 +221,12 @@ def test_a_silent_witness_is_alarmed_after_minutes_and_asked_less_often(
         ("ERROR", "a witness has not cosigned the log for minutes"),
     ]
     assert len(peer.asked) == 24
+    peer.now -= 1.0
+    assert not peer.client.is_due("newer", is_last=True)  # nobody waits for it at the end
     peer.lie = None
     peer.send(keep)
-    assert not peer.client.is_due(note)
-    assert not peer.client.is_due("newer")
+    assert not peer.client.is_due(note, is_last=True)
+    assert (peer.client.is_due("newer"), peer.client.is_due("newer", is_last=True)) == (False, True)
     peer.now += 1.0
     assert (peer.client.is_due(note), peer.client.is_due("newer")) == (False, True)
     peer.now += AGAIN_SECONDS
@@ -231,6 +251,22 @@ def test_proofs_are_made_from_what_was_added(keep: Path, peer: Peer, monkeypatch
     with AuditLog(keep) as log:
         expected = [log.prove_growth(old)[0] for old in (0, 3, 5, 7)]
     assert [last.prove_growth(old, note) for old in (0, 3, 5, 7)] == expected
+
+
+def test_one_process_of_a_keep_sends_at_a_time(keep: Path, peer: Peer) -> None:
+    (keep / "cosigned").mkdir(mode=0o700)
+    sender = WitnessSender(AuditLog(keep), [peer.client])
+    held = os.open(keep / "cosigned", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert sender._send()
+    assert not peer.asked
+    os.close(held)
+    sender._send()
+    assert peer.asked == [0]
+    grow(keep, 5)
+    sender._send(is_last=True)
+    assert peer.asked == [0, 5]
+    sender.close()
 
 
 def test_a_witness_that_never_answers_holds_up_neither_a_call_nor_the_end(

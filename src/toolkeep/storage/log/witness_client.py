@@ -77,10 +77,11 @@ class WitnessClient:
         self._cosigned_at = clock()
         self._said = ""
 
-    def is_due(self, checkpoint: str) -> bool:
-        """Whether it is time to send this checkpoint."""
+    def is_due(self, checkpoint: str, *, is_last: bool = False) -> bool:
+        """Whether it is time to send this checkpoint; the last one of a log that closes does not wait."""
         now = self._clock()
-        return now >= self._again or (checkpoint != self._sent and now >= self._due)
+        is_time = now >= self._due or (is_last and not self._failures)
+        return now >= self._again or (checkpoint != self._sent and is_time)
 
     async def send(self, checkpoint: str) -> None:
         """Have a checkpoint cosigned, and store it. What goes wrong is logged, and tried again when due."""
@@ -115,10 +116,14 @@ class WitnessClient:
     async def _asked(self, checkpoint: str, size: int, old: int, signed: int) -> Answer:
         """The answer to a request that begins at the size that the witness holds."""
         for _ in range(2):
-            request, broken = self._request(old, checkpoint)
-            answer = await self._ask(request)
-            if broken:
-                raise _Alarm(_CONTRADICTED, broken)
+            try:
+                proof = self._last.prove_growth(old, checkpoint)
+            except AuditBroken as error:
+                # Sent without a proof, so that the witness hears that there is none.
+                with contextlib.suppress(Exception):
+                    await self._ask(_request(old, [], checkpoint))
+                raise _Alarm("this log contradicts what it signed", error.message) from error
+            answer = await self._ask(_request(old, proof, checkpoint))
             if answer.status != 409:
                 return answer
             held = parse_size(answer.text.removesuffix("\n"))
@@ -131,16 +136,6 @@ class WitnessClient:
                 log.error("a witness has forgotten what it cosigned", extra=fields)
             old = held
         return answer
-
-    def _request(self, old: int, checkpoint: str) -> tuple[str, str]:
-        """The request, and what is wrong with this log itself."""
-        broken, proof = "", list[bytes]()
-        try:
-            proof = self._last.prove_growth(old, checkpoint)
-        except AuditBroken as error:
-            # Sent without a proof, so that the witness hears that there is none.
-            broken = error.message
-        return str(Request(old_size=old, proof=tuple(proof), checkpoint=checkpoint)), broken
 
     def _unanswered(self, reason: str) -> None:
         self._failures += 1
@@ -156,6 +151,10 @@ class WitnessClient:
         if message != self._said:
             self._said = message
             log.log(level, message, extra={"witness": self._key.name, "reason": reason})
+
+
+def _request(old: int, proof: Sequence[bytes], checkpoint: str) -> str:
+    return str(Request(old_size=old, proof=tuple(proof), checkpoint=checkpoint))
 
 
 class WitnessSender:
@@ -180,17 +179,17 @@ class WitnessSender:
         while not is_last:
             is_last = self._stop.wait(EVERY_SECONDS)
             try:
-                was_sent = (was_sent or not is_last) and self._send()
+                was_sent = (was_sent or not is_last) and self._send(is_last=is_last)
             except Exception as error:  # noqa: BLE001 -- a full disk now is none later
                 log.warning("no checkpoint was sent to witnesses", extra={"reason": str(error)})
 
-    def _send(self) -> bool:
+    def _send(self, *, is_last: bool = False) -> bool:
         """Send it to the witnesses whose time it is; whether there is one to send."""
         try:
             newest = self._newest.read_bytes().decode()
         except FileNotFoundError:
             return False
-        due = [witness for witness in self._witnesses if witness.is_due(newest)]
+        due = [witness for witness in self._witnesses if witness.is_due(newest, is_last=is_last)]
         if due:
             with self._turn() as is_ours:
                 if is_ours:

@@ -60,6 +60,8 @@ class Database:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._opened: os.stat_result | None = None
+        self.openings = 0
+        """Connections so far: what SQLite says of one does not hold for the next."""
         register_after_fork(self)
 
     def exists(self) -> bool:
@@ -85,6 +87,7 @@ class Database:
                     self._let_go()
                 if self._connection is None:
                     self._connection = self._open()
+                    self.openings += 1
                     self._opened = self.file.stat()
                 yield self._connection
                 if not self._stays_open:
