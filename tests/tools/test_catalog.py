@@ -106,12 +106,12 @@ FLOWS: dict[str, Any] = {
     "list_directory": (False, False, _OPENS, "path target, pattern record, recursive record, include_hidden record, max_depth option"),
     "grep_search": (False, False, _OPENS, "pattern record, path target, case_insensitive option, file_pattern record"),
     "edit_code": (True, False, _OURS, "path target, old_content content, new_content content"),
-    "run_command": (True, False, _OPENS, "command target, working_directory target, timeout_seconds option, capture_stderr option"),
+    "run_command": (True, True, _OPENS, "command target, working_directory target, timeout_seconds option, capture_stderr option"),
     "http_fetch": (True, True, _OPENS, "url destination, headers record"),
     "git_status": (False, False, _OPENS, "path target"),
     "git_diff": (False, False, _OPENS, "path target, staged record, revision record, file record"),
     "git_log": (False, False, _OPENS, "path target, max_count option, revision record, file record"),
-    "git_commit": (True, False, _OPENS, "path target, message content, files target"),
+    "git_commit": (True, True, _OPENS, "path target, message content, files target"),
     "git_push": (True, True, _OPENS, "path target, url destination, folder target, branch target, to_branch destination"),
     "web_search": (False, True, _OPENS, "query record, max_results option"),
     "agent_hello_world": (False, False, (_GREETING, False), "name record"),
@@ -134,4 +134,6 @@ def test_every_built_in_tool_declares_its_flow() -> None:
                 places_without_label(plan, tool.definition),
             )
             assert missing == ([], []), tool.name
+            # A label that says no more than none costs no more: such results are not looked into again.
+            assert plan.reader.has_labels is (tool.definition.flow != {"": "text"}), tool.name
     assert found == FLOWS

@@ -34,10 +34,14 @@ class Label(NamedTuple):
     is_secret: bool = False
 
 
+PLAIN_TEXT: Final = Label(is_system=False, form=Form.TEXT)
+"""What a string is without a label, too."""
+
+
 def read_label(data: Any) -> Label:
     """A label from its data form; ValueError says what is wrong."""
     if data == Form.TEXT.value:
-        return Label(is_system=False, form=Form.TEXT)
+        return PLAIN_TEXT
     if isinstance(data, str):
         data = {data: Form.ID.value}
     if not isinstance(data, Mapping):

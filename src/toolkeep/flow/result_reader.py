@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.definitions.result_labels import ANY_STEP, Label, read_labels
+from toolkeep.definitions.result_labels import ANY_STEP, PLAIN_TEXT, Label, read_labels
 from toolkeep.definitions.vocabulary import Form
 
 FORMS: Final = {
@@ -134,7 +134,8 @@ class ResultReader:
         self._until_compiled = READ_FIRST if all(len(steps) <= _PATTERN_STEPS for steps in labels) else 0
         self._words = words
         self._pattern: re.Pattern[bytes] | None = None
-        self.has_labels = bool(labels)
+        self.has_labels = any(label != PLAIN_TEXT for label in labels.values())
+        """Whether a label says more than that a result is text from outside, as it is without one."""
         self.shows_secrets = any(label.is_secret for label in labels.values())
 
     def shows_values_alone(self, body: bytes) -> bool:

@@ -473,8 +473,8 @@ class Pipeline:
         # One with a key may have its result already.
         if tool is None or call.get("idempotency_key"):
             return False
-        by_policy = self.authorizer.active_policies.engine.policies.has_asking
-        return by_policy or self.asker.may_ask(tool, confirms=bool(call.get("confirm")))
+        by_danger = self.asker.may_ask(tool, confirms=bool(call.get("confirm")))
+        return by_danger or self.authorizer.may_ask(named(call["agent"]), tool)
 
     @contextlib.asynccontextmanager
     async def _asking(self, permitted: PermittedCall, slot: Slot) -> AsyncIterator[None]:

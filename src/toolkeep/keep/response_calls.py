@@ -61,11 +61,11 @@ class ResponseCalls:
     async def _questions(self, wanted: range) -> list[Question]:
         found = []
         for at in wanted:
-            if self._pipeline.may_ask(self._calls[at]):
-                try:
+            try:
+                if self._pipeline.may_ask(self._calls[at]):
                     found.append(await self._question(at))
-                except Exception:
-                    log.debug("a call was not decided ahead", exc_info=True)
+            except Exception:  # the call itself meets it again, and says so
+                log.debug("a call was not decided ahead", exc_info=True)
         return [one for one in found if one is not None]
 
     async def _question(self, at: int) -> Question | None:

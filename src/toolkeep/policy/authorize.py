@@ -201,6 +201,11 @@ class Authorizer:
         declared = self._agents.get(agent)
         return declared is not None and self.active_policies.engine.may_see(declared.entity, tool).is_allowed
 
+    def may_ask(self, agent: str, tool: RegisteredTool) -> bool:
+        """Whether a policy may ask a person about some call of the agent to the tool."""
+        declared = self._agents.get(agent)
+        return declared is not None and self.active_policies.engine.may_ask(declared.entity, tool)
+
     def could_permit(self, agent: str, tool: RegisteredTool) -> bool:
         """Whether the policies could permit a call of the tool, whatever its arguments.
 

@@ -281,6 +281,10 @@ class Engine:
         self._compiles = True
         """Until a compiled policy contradicts Cedar."""
 
+    def may_ask(self, agent: AgentEntity, tool: RegisteredTool) -> bool:
+        """Whether a policy may ask a person about some call of an agent to a tool."""
+        return any(policy.asks for policy in self._slice(agent, tool).prepared.call.policies)
+
     def read_measures(self, tool: RegisteredTool) -> Collection[str]:
         """The names of the measures that policies about calls of a tool read."""
         if not self._measures:

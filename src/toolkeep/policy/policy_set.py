@@ -189,11 +189,6 @@ class Policies:
         return {policy.id: policy for policy in self.policies}
 
     @cached_property
-    def has_asking(self) -> bool:
-        """Whether any policy may ask a person."""
-        return any(policy.asks for policy in self.policies)
-
-    @cached_property
     def _by_scope(self) -> dict[tuple[Uid | None, Uid | None], list[tuple[int, Policy]]]:
         """Numbered policies by the entities that their scopes name: the resource, then the principal."""
         found: dict[tuple[Uid | None, Uid | None], list[tuple[int, Policy]]] = {}

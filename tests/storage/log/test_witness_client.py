@@ -221,10 +221,12 @@ def test_a_silent_witness_is_alarmed_after_minutes_and_asked_less_often(
         ("ERROR", "a witness has not cosigned the log for minutes"),
     ]
     assert len(peer.asked) == 24
+    peer.now -= 1.0
+    assert not peer.client.is_due("newer", is_last=True)  # nobody waits for it at the end
     peer.lie = None
     peer.send(keep)
-    assert not peer.client.is_due(note)
-    assert not peer.client.is_due("newer")
+    assert not peer.client.is_due(note, is_last=True)
+    assert (peer.client.is_due("newer"), peer.client.is_due("newer", is_last=True)) == (False, True)
     peer.now += 1.0
     assert (peer.client.is_due(note), peer.client.is_due("newer")) == (False, True)
     peer.now += AGAIN_SECONDS
@@ -261,6 +263,9 @@ def test_one_process_of_a_keep_sends_at_a_time(keep: Path, peer: Peer) -> None:
     os.close(held)
     sender._send()
     assert peer.asked == [0]
+    grow(keep, 5)
+    sender._send(is_last=True)
+    assert peer.asked == [0, 5]
     sender.close()
 
 

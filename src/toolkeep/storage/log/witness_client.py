@@ -77,10 +77,11 @@ class WitnessClient:
         self._cosigned_at = clock()
         self._said = ""
 
-    def is_due(self, checkpoint: str) -> bool:
-        """Whether it is time to send this checkpoint."""
+    def is_due(self, checkpoint: str, *, is_last: bool = False) -> bool:
+        """Whether it is time to send this checkpoint; the last one of a log that closes does not wait."""
         now = self._clock()
-        return now >= self._again or (checkpoint != self._sent and now >= self._due)
+        is_time = now >= self._due or (is_last and not self._failures)
+        return now >= self._again or (checkpoint != self._sent and is_time)
 
     async def send(self, checkpoint: str) -> None:
         """Have a checkpoint cosigned, and store it. What goes wrong is logged, and tried again when due."""
@@ -178,17 +179,17 @@ class WitnessSender:
         while not is_last:
             is_last = self._stop.wait(EVERY_SECONDS)
             try:
-                was_sent = (was_sent or not is_last) and self._send()
+                was_sent = (was_sent or not is_last) and self._send(is_last=is_last)
             except Exception as error:  # noqa: BLE001 -- a full disk now is none later
                 log.warning("no checkpoint was sent to witnesses", extra={"reason": str(error)})
 
-    def _send(self) -> bool:
+    def _send(self, *, is_last: bool = False) -> bool:
         """Send it to the witnesses whose time it is; whether there is one to send."""
         try:
             newest = self._newest.read_bytes().decode()
         except FileNotFoundError:
             return False
-        due = [witness for witness in self._witnesses if witness.is_due(newest)]
+        due = [witness for witness in self._witnesses if witness.is_due(newest, is_last=is_last)]
         if due:
             with self._turn() as is_ours:
                 if is_ours:
