@@ -5,8 +5,8 @@ python bench/flow.py [--quick]
 First flow's own work: whose session a call is of, the origins of its arguments, what the log says of them,
 and what its result does to the session. Not in it: the decision by policies, and to write a longer record.
 Then whole calls, with and without flow; the difference is everything. Last, the memory of a session at rest
-among 10,000. Calls run in process, with a state folder, the lanes in turns: own work by the clock, since to ask
-for processor time takes longer than many of its parts; whole calls by processor time of the thread.
+among 10,000. Calls run in process, with a state folder, the lanes in turns: own work by the clock, since to
+ask for processor time takes longer than many of its parts; whole calls by processor time of the thread.
 """
 
 import argparse
