@@ -19,9 +19,10 @@ PATIENCE_S = 30
 
 
 def _take_terminal() -> None:
-    """So that Ctrl-C is a signal, and counts, also where the tests run in the background."""
+    """So that Ctrl-C and a hang-up are signals, and count, also where the tests run in the background."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Dialogue:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.sandbox.test_persistent_process import recipe
 from toolkeep.sandbox.isolation_levels import Isolation
 from toolkeep.sandbox.launch import interpreter
-from toolkeep.sandbox.persistent_process import PersistentProcess, Program
+from toolkeep.sandbox.persistent_process import PersistentProcess, ProcessExited, Program
 from toolkeep.sandbox.plan import Recipe
 from toolkeep.sandbox.seccomp_filters import for_level, supervision
 from toolkeep.sandbox.worker_pool import Pool
@@ -79,7 +79,10 @@ def answers(made: Recipe, *asked: list[str]) -> list[list[Any]]:
                 answered = []
                 for expression in expressions:
                     await process.send(f"{expression}\n".encode())
-                    answered.append(json.loads(await process.line()))
+                    try:
+                        answered.append(json.loads(await process.line()))
+                    except ProcessExited as error:
+                        raise AssertionError(f"{expression}: {error}: {process.last_words}") from error
                 told.append(answered)
             return told
 
