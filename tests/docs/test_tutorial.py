@@ -111,11 +111,13 @@ class Reader:
 
     def _type(self, command: str) -> None:
         terminal = Terminal(f"{command}\necho in $PWD", self.folder)
-        *lines, last = [line for line in terminal.lines() if line]
+        lines = [line for line in terminal.lines() if line]
+        terminal.close()
+        # What was typed ahead may be echoed after it.
+        (last,) = (line for line in lines if line.startswith("in /"))
+        lines.remove(last)
         self.printed = "\n".join(lines)
         self.screen += self.printed
-        terminal.close()
-        assert last.startswith("in /"), self.printed
         self.folder = Path(last.removeprefix("in "))
 
     def _serve(self, command: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep.definitions.result_labels import ANY_STEP, Label, read_labels
+from toolkeep.definitions.result_labels import ANY_STEP, PLAIN_TEXT, Label, read_labels
 from toolkeep.definitions.vocabulary import Form, Role
 from toolkeep.flow import session_state
 from toolkeep.flow.flow_plan import Plan
@@ -50,15 +50,17 @@ class Eager:
         self.system, self.outside = KnownValues(1 << 30), KnownValues(1 << 30)
 
     def observe(self, flow: dict[str, Any], value: Any, arguments: dict[str, Any]) -> None:
-        if flow or not self.opened:
-            labels = read_labels(flow)
+        labels = read_labels(flow)
+        # Labelled as plain text is as good as not labelled.
+        is_labelled = any(label != PLAIN_TEXT for label in labels.values())
+        if is_labelled or not self.opened:
             shown = list(self.shown(labels, value, (), None))
             opens = any(self.is_text(one, label) for one, label in shown)
             self.opened |= opens
             self.secret |= any(
                 label is not None and label.is_secret for _, label in self.all_of(labels, value)
             )
-            if flow or not opens:
+            if is_labelled or not opens:
                 own = {low(one) for one, _ in self.shown({}, arguments, (), None, names=frozenset(arguments))}
                 for one, label in shown:
                     self.know(one, label, own)

@@ -91,14 +91,14 @@ def answers(made: Recipe, *asked: list[str]) -> list[list[Any]]:
 
 def test_a_program_reaches_its_own_sockets_in_every_way() -> None:
     expected = {
-        "heard(listening('/tmp/one'), '/tmp/one')": "hello",
+        "heard(listening('/box/scratch/one'), '/box/scratch/one')": "hello",
         "in_thread(heard, kept[0], 'one')": "hello",
-        "os.symlink('/tmp/one', 'link') or heard(kept[0], 'link')": "hello",
+        "os.symlink('/box/scratch/one', 'link') or heard(kept[0], 'link')": "hello",
         r"heard(listening('\0name'), '\0name')": "hello",
         "heard(listening('packets', SOCK_SEQPACKET), 'packets')": "hello",
         "list(multiprocessing.Manager().list([1]))": [1],
-        "connected('/tmp/missing')": ENOENT,
-        "[each.close() for each in kept] and connected('/tmp/one')": ECONNREFUSED,
+        "connected('/box/scratch/missing')": ENOENT,
+        "[each.close() for each in kept] and connected('/box/scratch/one')": ECONNREFUSED,
     }
     ((*answered,),) = answers(supervised(), list(expected))
     assert answered == list(expected.values())
