@@ -137,19 +137,22 @@ def test_of_two_servers_exactly_one_claims_each_key_whatever_the_order(postgres:
         assert asyncio.run(race()) == [1] * 40
 
 
-def test_a_result_that_no_server_of_the_keep_wrote_is_not_given_out(postgres: Cluster) -> None:
+@pytest.mark.parametrize(
+    "forged", ["result = 'forged'", "key = 'key', mac = NULL", "argument_hash = 'other'"]
+)
+def test_a_result_that_no_server_of_the_keep_wrote_is_not_given_out(postgres: Cluster, forged: str) -> None:
     postgres.clean()
-    forged = f"UPDATE {SCHEMA}.shared_claims SET result = 'forged'"  # noqa: S608 -- our own words
+    statement = f"UPDATE {SCHEMA}.shared_claims SET {forged}"  # noqa: S608 -- our own words
 
     async def claim() -> list[IdempotentResult | None]:
         with server(postgres.port) as one, server(postgres.port, b"another key") as other:
             await one.claim("key", "call-1", "hash")
             await one.finish("key", "call-1", b"done")
             found = [await other.claim("key", "call-2", "hash")]
-            postgres.execute("made", forged)
+            postgres.execute("made", statement)
             return [*found, await one.claim("key", "call-3", "hash")]
 
-    assert asyncio.run(claim()) == [UNKNOWN, UNKNOWN]
+    assert [earlier and earlier.state for earlier in asyncio.run(claim())] == ["unknown", "unknown"]
 
 
 def test_without_synchronous_replication_nothing_is_claimed_unless_there_is_one_database_only(

@@ -59,6 +59,7 @@ class Finishing(NamedTuple):
 
     key: str
     call_id: str
+    argument_hash: str
     result: bytes
 
 
@@ -83,6 +84,8 @@ class PostgresLedger:
         self._key = key
         self._appear = appear
         self._late: list[Change] = []
+        self._claimed_hashes: dict[str, str] = {}
+        """By call, until it is settled: a result must not be given out for other arguments."""
         self._lock = threading.Lock()
         self._changes: GroupCommit[Change, IdempotentResult | None] = GroupCommit(self._change, quick_s=0.0)
         register_after_fork(self)
@@ -90,14 +93,19 @@ class PostgresLedger:
     async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         """None if this call claimed the key, durably; otherwise the earlier claim."""
         self._appear()
-        return await self._changes.put(Claiming(key, call_id, argument_hash))
+        earlier = await self._changes.put(Claiming(key, call_id, argument_hash))
+        if earlier is None:
+            self._claimed_hashes[call_id] = argument_hash
+        return earlier
 
     async def finish(self, key: str, call_id: str, result: bytes) -> None:
         """Store the result of a claimed call."""
-        await self._changes.put(Finishing(key, call_id, result))
+        argument_hash = self._claimed_hashes.pop(call_id, "")
+        await self._changes.put(Finishing(key, call_id, argument_hash, result))
 
     async def release(self, key: str, call_id: str) -> None:
         """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
+        self._claimed_hashes.pop(call_id, None)
         await self._changes.put(Releasing(key, call_id))
 
     def close(self) -> None:
@@ -130,7 +138,9 @@ class PostgresLedger:
             keys = [*finished, *(one.key for one in released)]
             connection.execute(_LOCK, (keys,))
         if finished:
-            rows = [(*one, self._key.mac("claim", *one)) for one in finished.values()]
+            rows = [
+                (one.key, one.call_id, one.result, self._key.mac("claim", *one)) for one in finished.values()
+            ]
             connection.execute(_FINISH, _columns(rows))
         if released:
             connection.execute(_RELEASE, _columns(released))
@@ -161,7 +171,7 @@ class PostgresLedger:
     ) -> IdempotentResult:
         if result is None:
             return IdempotentResult(state="running" if is_seen else "unknown", argument_hash=argument_hash)
-        if not self._key.is_authentic(mac, "claim", key, call_id, result):
+        if not self._key.is_authentic(mac, "claim", key, call_id, argument_hash, result):
             return IdempotentResult(state="unknown", argument_hash=argument_hash)
         return IdempotentResult(state="done", argument_hash=argument_hash, result=result)
 

@@ -4,6 +4,7 @@ import logging
 import threading
 from typing import Any, Final
 
+from toolkeep.errors import ToolkeepError
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 
@@ -45,6 +46,7 @@ class ServerPresence:
         self._is_over, self._thread = threading.Event(), None
 
     def _run(self) -> None:
+        failures: tuple[type[BaseException], ...] = (ToolkeepError, *self._database.place.failures())
         connection: Any = None
         is_told = False
         while not self._is_over.is_set():
@@ -53,7 +55,7 @@ class ServerPresence:
                     connection = self._connect()
                 connection.execute(_SEEN, (self._database.server, self._name))
                 is_told = False
-            except self._database.place.failures() as error:
+            except failures as error:
                 if not is_told:
                     log.warning("the shared database is away", extra={"error_type": type(error).__name__})
                 is_told = True
