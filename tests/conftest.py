@@ -35,6 +35,16 @@ def _no_home_of_whoever_runs_this(tmp_path_factory: pytest.TempPathFactory) -> I
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_news_of_a_busy_machine() -> Iterator[None]:
+    """A schema that compiles slowly adds a line to the log; tests of that line set the limit themselves."""
+    from toolkeep.registry import register
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(register, "SLOW_COMPILATION_MS", float("inf"))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _own_import_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test lets tools write is not refused to the imports of the next."""
