@@ -6,7 +6,11 @@ import socket
 from collections.abc import Callable
 
 from toolkeep.config.settings import DatabaseSettings
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.log_exchange import LogExchange
+from toolkeep.storage.postgres.log_table import LogTable
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.row_key import RowKey
@@ -16,13 +20,18 @@ from toolkeep.storage.sql.database_location import PostgresLocation
 class SharedState:
     """The stores of one server. Nothing connects before the first use."""
 
-    def __init__(self, settings: DatabaseSettings, own_key: Callable[[], bytes]) -> None:
+    def __init__(
+        self, settings: DatabaseSettings, own_key: Callable[[], bytes], log: AuditLog, alarm: Alarm
+    ) -> None:
         """`own_key` is that of the state folder, for a keep that is alone on its database."""
         self._settings = settings
         self._own_key = own_key
         self._database = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
+        logs = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
+        self._log_table = LogTable(logs, row_key(settings, own_key))
+        self.logs = LogExchange(log, self._log_table, self.changes, self._database.server, alarm)
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
@@ -30,6 +39,8 @@ class SharedState:
 
     def close(self) -> None:
         """Settle what waits, and close."""
+        self.logs.close()
+        self._log_table.close()
         self.ledger.close()
         self.changes.close()
         self._database.close()

@@ -35,6 +35,26 @@ def upgrade() -> None:
         sa.Column("mac", sa.LargeBinary()),
         schema=SCHEMA,
     )
+    op.create_table(
+        "shared_logs",
+        *(
+            sa.Column(name, sa.Text(), primary_key=name == "origin", nullable=False)
+            for name in ("origin", "key", "witness_key", "checkpoint", "handover", "trouble", "server")
+        ),
+        sa.Column("published_us", sa.BigInteger(), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_witness_requests",
+        sa.Column("origin", sa.Text(), primary_key=True),
+        sa.Column("witness", sa.Text(), primary_key=True),
+        sa.Column("token", sa.Text(), nullable=False),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("status", sa.Integer()),
+        sa.Column("answer", sa.Text()),
+        schema=SCHEMA,
+    )
 
 
 def downgrade() -> None:
@@ -43,5 +63,5 @@ def downgrade() -> None:
         op.drop_column("tokens", "mac")
         return
     op.drop_column("tokens", "mac", schema=SCHEMA)
-    for table in ("shared_claims", "shared_servers"):
+    for table in ("shared_witness_requests", "shared_logs", "shared_claims", "shared_servers"):
         op.drop_table(table, schema=SCHEMA)
