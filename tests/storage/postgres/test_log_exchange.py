@@ -78,6 +78,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_exchange, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(witness_client, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(witness_client, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(witness_client, "_CLOSE_SECONDS", 0.2)
     monkeypatch.setattr(witness_folder, "SETTLE_SECONDS", 0.3)
 
 

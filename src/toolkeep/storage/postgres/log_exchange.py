@@ -35,6 +35,7 @@ PRESENT_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 45.0
 """How long a living server may publish nothing before that is an alarm, which has a minute in all."""
 _CLOSE_SECONDS: Final = 5.0
+"""How long closing waits for the last checkpoint to be published: as long as a change is repeated."""
 
 
 class LogExchange:

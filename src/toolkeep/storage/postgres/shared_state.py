@@ -29,9 +29,9 @@ class SharedState:
         self._database = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
-        logs = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
-        self._log_table = LogTable(logs, row_key(settings, own_key))
-        self.logs = LogExchange(log, self._log_table, self.changes, self._database.server, alarm)
+        self._log_database = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
+        table = LogTable(self._log_database, row_key(settings, own_key))
+        self.logs = LogExchange(log, table, self.changes, self._database.server, alarm)
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
@@ -40,7 +40,7 @@ class SharedState:
     def close(self) -> None:
         """Settle what waits, and close."""
         self.logs.close()
-        self._log_table.close()
+        self._log_database.close()
         self.ledger.close()
         self.changes.close()
         self._database.close()
