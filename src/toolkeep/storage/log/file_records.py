@@ -19,9 +19,8 @@ from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 if TYPE_CHECKING:
-    from toolkeep.config.settings import DatabaseSettings
     from toolkeep.execution.idempotency import Ledger
-    from toolkeep.storage.postgres.shared_state import SharedState as _Shared
+    from toolkeep.storage.postgres.shared_state import SharedState
 
 
 class FileRecord:
@@ -34,17 +33,16 @@ class FileRecord:
         checkpoint_file: str = "",
         checkpoint_webhook: str = "",
         witnesses: Mapping[str, str] | None = None,
-        database: "DatabaseSettings | None" = None,
+        shared: "SharedState | None" = None,
     ) -> None:
         """`witnesses` are the URLs of the witnesses that cosign the log, with their keys.
 
-        `database`: what several servers decide together is stored there.
+        `shared` is what several servers decide together; whoever gave it closes it.
         """
         self.folder = folder
-        self._shared: _Shared | None = None
+        self._shared = shared
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
-        self.ledger: Ledger
         self.approvals = SqliteApprovals(folder)
         self.sessions = SqliteSessionStates(folder)
         self._publisher: Publisher | None = None
@@ -58,13 +56,7 @@ class FileRecord:
             ]
             self._sender = WitnessSender(self.log, clients)
         self._secret_key: bytes | None = None
-        if database is not None:
-            from toolkeep.storage.postgres.shared_state import SharedState
-
-            self._shared = SharedState(database, self._own_key)
-            self.ledger = self._shared.ledger
-        else:
-            self.ledger = SqliteLedger(folder)
+        self.ledger: Ledger = SqliteLedger(folder) if shared is None else shared.ledger
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
@@ -101,7 +93,7 @@ class FileRecord:
                 closing.callback(self._publisher.close)
             if self._sender is not None:
                 closing.callback(self._sender.close)
-            closing.callback((self._shared or self.ledger).close)
+            closing.callback(self.ledger.close)
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)
