@@ -24,7 +24,7 @@ from toolkeep.storage.log.witness_folder import Witness
 from toolkeep.storage.postgres import log_exchange
 from toolkeep.storage.postgres.log_table import LogTable, PublishedLog
 from toolkeep.storage.postgres.shared_database import SharedDatabase
-from toolkeep.storage.postgres.shared_state import row_key
+from toolkeep.storage.postgres.shared_state import SharedState, row_key
 from toolkeep.storage.sql.database_location import PostgresLocation
 
 KEY = "the same on all of these servers"
@@ -43,12 +43,12 @@ class Server:
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[FileRecord]:
-        record = FileRecord(self.folder, database=self.settings)
-        record.report_to(self.told.append)
-        try:
+        with (
+            contextlib.closing(SharedState(self.settings, bytes, self.folder)) as shared,
+            contextlib.closing(FileRecord(self.folder, shared=shared)) as record,
+        ):
+            record.report_to(self.told.append)
             yield record
-        finally:
-            record.close()
 
     @property
     def alarms(self) -> list[tuple[str, str]]:
@@ -180,10 +180,11 @@ def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(
     with bob.runs():
         with ann.runs():
             wait(lambda: ann.is_cosigned_by(bob))
-        keys = Keys(ann.folder).public_key(), ann.witness_key
         table = LogTable(database, row_key(ann.settings, bytes))
-        assert not bob.alarms  # it ended, and said so
-        table.publish(PublishedLog(ann.origin, *map(str, keys), "", server="a"))
+        (ended,) = [seen for seen in table.published(seen_s=99) if seen.log.origin == ann.origin]
+        assert not ended.is_seen  # it said so
+        assert not bob.alarms
+        table.publish(ended.log._replace(server="a"))
         database.change(lambda made: made.execute("INSERT INTO shared_servers VALUES ('a', 'ann', now())"))
         wait(lambda: bool(bob.alarms))
     assert bob.alarms == [(ann.origin, "a server no longer publishes its log")]

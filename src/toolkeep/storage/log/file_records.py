@@ -26,9 +26,8 @@ from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 if TYPE_CHECKING:
-    from toolkeep.config.settings import DatabaseSettings
     from toolkeep.execution.idempotency import Ledger
-    from toolkeep.storage.postgres.shared_state import SharedState as _Shared
+    from toolkeep.storage.postgres.shared_state import SharedState
 
 
 class FileRecord:
@@ -41,17 +40,16 @@ class FileRecord:
         checkpoint_file: str = "",
         checkpoint_webhook: str = "",
         witnesses: Mapping[str, str] | None = None,
-        database: "DatabaseSettings | None" = None,
+        shared: "SharedState | None" = None,
     ) -> None:
         """`witnesses` are the URLs of the witnesses that cosign the log, with their keys.
 
-        `database`: what several servers decide together is stored there.
+        `shared` is what several servers decide together; whoever gave it closes it.
         """
         self.folder = folder
-        self._shared: _Shared | None = None
+        self._shared = shared
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
-        self.ledger: Ledger
         self.approvals = SqliteApprovals(folder)
         self.sessions = SqliteSessionStates(folder)
         self._publisher: Publisher | None = None
@@ -59,20 +57,15 @@ class FileRecord:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
         self._tell: Alarm = log_alarm
         self._secret_key: bytes | None = None
+        self.ledger: Ledger = SqliteLedger(folder) if shared is None else shared.ledger
         clients = [
             WitnessClient(self.log, VerifierKey.parse(key), over_http(url), alarm=self._alarm)
             for url, key in (witnesses or {}).items()
         ]
-        if database is not None:
-            from toolkeep.storage.postgres.shared_state import SharedState
-
-            self._shared = SharedState(database, self._own_key, self.log, self._alarm)
-            self.ledger = self._shared.ledger
-        else:
-            self.ledger = SqliteLedger(folder)
-        others = self._shared.logs.witnesses if self._shared else tuple
+        self._exchange = None if shared is None else shared.exchange_logs(self.log, self._alarm)
+        others = self._exchange.witnesses if self._exchange else tuple
         self._sender: WitnessSender | None = None
-        if clients or self._shared:
+        if clients or self._exchange:
             self._sender = WitnessSender(self.log, lambda: [*clients, *others()])
 
     def report_to(self, tell: Listener) -> None:
@@ -119,9 +112,11 @@ class FileRecord:
         with contextlib.ExitStack() as closing:  # each is closed, even where another one raises
             if self._publisher is not None:
                 closing.callback(self._publisher.close)
-            closing.callback((self._shared or self.ledger).close)
+            if self._exchange is not None:
+                closing.callback(self._exchange.close)
             if self._sender is not None:
                 closing.callback(self._sender.close)
+            closing.callback(self.ledger.close)
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)
