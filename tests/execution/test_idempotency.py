@@ -20,7 +20,7 @@ from toolkeep.calls import Advice, Approval, Decision, Refusal, ToolResult, Trun
 from toolkeep.errors import Code, StateUnusable
 from toolkeep.execution.idempotency import Claim, IdempotentResult, Ledger, MemoryLedger, decode, encode
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
-from toolkeep.storage.postgres.server_presence import ServerPresence
+from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
@@ -44,7 +44,7 @@ def ledger(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[
     else:
         place = PostgresLocation(request.getfixturevalue("postgres").clean())
         with contextlib.closing(SharedDatabase(place, is_single=True)) as database:
-            presence = ServerPresence(database, "server")
+            presence = SharedChanges(database, "server")
             presence.start()
             seen(database)
             yield PostgresLedger(database, RowKey(b"key"))

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from toolkeep.storage.sql.database_location import SCHEMA, DatabaseLocation, PostgresLocation
+from toolkeep.storage.sql.database_location import LAYOUT_TABLE, SCHEMA, DatabaseLocation, PostgresLocation
 from toolkeep.storage.sql.definition_writer import DefinitionWriter
-from toolkeep.storage.sql.tables import METADATA, STATE
+from toolkeep.storage.sql.tables import STATE
 
 _LIBC = ctypes.CDLL(None)
 _PORTS_TRIED = 5
@@ -33,8 +33,13 @@ _SETTINGS = {
     "log_min_messages": "fatal",
 }
 
-
-_SHARED = [f"{SCHEMA}.shared_{table}" for table in ("servers", "claims")]
+_TRUNCATE = f"""
+DO $$ BEGIN EXECUTE (
+    SELECT 'TRUNCATE ' || string_agg(format('%I.%I', schemaname, tablename), ', ') FROM pg_tables
+    WHERE schemaname = '{SCHEMA}' AND tablename <> '{LAYOUT_TABLE}'
+); END $$;
+INSERT INTO {STATE} (id, revision) VALUES (1, 0)
+"""  # noqa: S608 -- our own words
 
 
 class Cluster:
@@ -91,10 +96,7 @@ class Cluster:
         if "made" not in self._databases:
             self._make("made")
             make_tables(PostgresLocation(self.url("made")))
-        tables = ", ".join(
-            [*(f"{table.schema}.{table.name}" for table in METADATA.tables.values()), *_SHARED]
-        )
-        self.execute("made", f"TRUNCATE {tables}; INSERT INTO {STATE} (id, revision) VALUES (1, 0)")  # noqa: S608
+        self.execute("made", _TRUNCATE)
         return self.url("made")
 
     def empty(self) -> str:

@@ -1,4 +1,4 @@
-"""Everything that a server shares with others through one PostgreSQL, and its presence there."""
+"""Everything that a server shares with others through one PostgreSQL."""
 
 import hashlib
 import hmac
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
-from toolkeep.storage.postgres.server_presence import ServerPresence
+from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
@@ -21,8 +21,8 @@ class SharedState:
         self._settings = settings
         self._own_key = own_key
         self._database = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
-        self._presence = ServerPresence(self._database, socket.gethostname())
-        self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self._presence.start)
+        self.changes = SharedChanges(self._database, socket.gethostname())
+        self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
@@ -31,7 +31,7 @@ class SharedState:
     def close(self) -> None:
         """Settle what waits, and close."""
         self.ledger.close()
-        self._presence.close()
+        self.changes.close()
         self._database.close()
 
 
