@@ -21,7 +21,8 @@ _FRESH_S: Final = 1.0
 _FREE_BYTES: Final = 16 * 1024 * 1024
 """Less free space than this on the log's disk counts as full."""
 
-Check = Callable[[], bool]
+Check = Callable[[], bool | None]
+"""None if there is nothing to check."""
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,10 +76,11 @@ class Health:
         return found
 
     def _look(self) -> dict[str, bool]:
-        return {name: _passes(check) for name, check in self._checks.items()}
+        found = {name: _passes(check) for name, check in self._checks.items()}
+        return {name: passed for name, passed in found.items() if passed is not None}
 
 
-def _passes(check: Check) -> bool:
+def _passes(check: Check) -> bool | None:
     try:
         return check()
     except Exception:  # noqa: BLE001 -- whatever keeps a check from passing, it has not passed

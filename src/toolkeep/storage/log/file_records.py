@@ -21,6 +21,7 @@ from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 if TYPE_CHECKING:
     from toolkeep.config.settings import DatabaseSettings
     from toolkeep.execution.idempotency import Ledger
+    from toolkeep.storage.postgres.shared_changes import SharedChanges
     from toolkeep.storage.postgres.shared_state import SharedState as _Shared
 
 
@@ -65,6 +66,11 @@ class FileRecord:
             self.ledger = self._shared.ledger
         else:
             self.ledger = SqliteLedger(folder)
+
+    @property
+    def shared_changes(self) -> "SharedChanges | None":
+        """What other servers change in the shared database, if there is one."""
+        return None if self._shared is None else self._shared.changes
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
