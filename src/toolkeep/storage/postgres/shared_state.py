@@ -9,24 +9,35 @@ from pathlib import Path
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.shared_changes import SharedChanges
-from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
+from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.postgres.shared_tokens import SharedTokens
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
 
 
 class SharedState:
     """The stores of one server. Nothing connects before the first use."""
 
-    def __init__(self, settings: DatabaseSettings, own_key: Callable[[], bytes]) -> None:
+    def __init__(self, settings: DatabaseSettings, own_key: Callable[[], bytes], folder: Path) -> None:
         """`own_key` is that of the state folder, for a keep that is alone on its database."""
         self._settings = settings
+        self._folder = folder
         self._own_key = own_key
-        self._database = open_database(settings)
+        self._server = ServerId()
+        self._databases: list[SharedDatabase] = []
+        self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
+
+    def keep_state(self) -> KeepState:
+        """The state of the server, with the switches of all servers."""
+        key = row_key(self._settings, self._own_key)
+        register = SharedRegister("switches", bool, self._opened(), key, self._folder)
+        return SharedKeepState(self._folder, register, self.changes)
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
@@ -36,7 +47,14 @@ class SharedState:
         """Settle what waits, and close."""
         self.ledger.close()
         self.changes.close()
-        self._database.close()
+        for database in self._databases:
+            database.close()
+
+    def _opened(self) -> SharedDatabase:
+        """A connection for one store, closed with all others."""
+        database = open_database(self._settings, self._server)
+        self._databases.append(database)
+        return database
 
 
 def open_shared_tokens(
@@ -48,9 +66,9 @@ def open_shared_tokens(
     return SharedTokens(SharedRegister("tokens", KeptToken, database, key, folder), database)
 
 
-def open_database(settings: DatabaseSettings) -> SharedDatabase:
+def open_database(settings: DatabaseSettings, server: ServerId | None = None) -> SharedDatabase:
     """A connection to the shared database; each store has its own."""
-    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
+    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single, server=server)
 
 
 def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
