@@ -681,10 +681,6 @@ SIGN_IN_CODES: Final = 32
 """Maximum number of live sign-in links."""
 SESSION_HOURS: Final = 12.0
 """Lifetime of a page session: a working day."""
-SESSIONS: Final = 64
-SESSION_TABS: Final = 64
-"""Maximum number of sessions, and of tabs per session; the oldest is evicted, of sessions that of the token
-with most."""
 LISTENERS: Final = 128
 CALLER_LISTENERS: Final = 16
 """Maximum number of listening tabs, in all and per token; one more is told to retry later."""

@@ -135,6 +135,7 @@ def command(
     from toolkeep.cli.isolation_notice import warn_soon
     from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
     from toolkeep.keep.open import (
+        open_sign_in_codes,
         open_state,
         open_tokens,
         open_witness,
@@ -159,7 +160,7 @@ def command(
         drain_s = DRAIN_SECONDS if settings.database else 0.0
     limits = ServerLimits(drain_s=drain_s, grace_s=grace_s, requests_per_second=rate)
     folder = state.folder if state is not None else None
-    codes = _codes(folder) if has_page else None
+    codes = open_sign_in_codes(root) if has_page else None
     whole_files = whole(files)
     with contextlib.ExitStack() as stack:
         stack.enter_context(sock)
@@ -273,12 +274,6 @@ def _followed(named: "Sequence[ToolsFile]") -> "AbstractContextManager[ReloadedF
     from toolkeep.cli.reload import reloaded_files
 
     return reloaded_files(named)
-
-
-def _codes(folder: Path | None) -> "SignInCodes":
-    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
-
-    return MemorySignInCodes() if folder is None else FileSignInCodes(folder)
 
 
 def _say_begun(address: str, *, as_json: bool) -> None:

@@ -287,6 +287,11 @@ class Keep(ToolCatalog):
             self._follower = ChangeFeed(store.place, self.editor.follow, self._bus.tell)
 
     @property
+    def shared(self) -> "SharedState | None":
+        """What the keep shares with other servers; None for one that is alone."""
+        return self._shared
+
+    @property
     def store_lost(self) -> str:
         """Why the store cannot be reached while it is followed; empty if it can."""
         return self._follower.lost if self._follower else ""

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from toolkeep.storage.log.witness_folder import Witness
     from toolkeep.storage.postgres.shared_state import SharedState
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+    from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
     from toolkeep.stores.records import KeepRecord
@@ -345,6 +346,16 @@ def open_tokens(project: Path) -> "Tokens":
     if state is None:
         raise StateUnusable("~", "there is no state folder to store tokens in", hint="set TOOLKEEP_HOME")
     return Tokens(SqliteTokens(state.folder))
+
+
+def open_sign_in_codes(project: Path) -> "SignInCodes":
+    """The codes of sign-in links to the page of a project."""
+    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
+
+    state = open_state(project)
+    if (shared := _open_shared(read_configuration(project, state), state)) is not None:
+        return shared.sign_in_codes()
+    return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
 
 
 def _own_key(state: KeepState | None) -> bytes:

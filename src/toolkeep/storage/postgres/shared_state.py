@@ -5,18 +5,22 @@ import hmac
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
+from toolkeep.storage.postgres.shared_sign_ins import SharedSignedOut, SharedSignInCodes
 from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.postgres.shared_tokens import SharedTokens
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
+
+_SIGNED_OUT: Final = "sign-outs"
 
 
 class SharedState:
@@ -38,6 +42,21 @@ class SharedState:
         key = row_key(self._settings, self._own_key)
         register = SharedRegister("switches", bool, self._opened(), key, self._folder)
         return SharedKeepState(self._folder, register, self.changes)
+
+    def page_key(self) -> bytes:
+        """The key under which sessions of the page are sealed."""
+        return _derived(self._settings, self._own_key, b"toolkeep page")
+
+    def signed_out(self) -> SharedSignedOut:
+        """The sessions of the page that were ended on any server."""
+        key = row_key(self._settings, self._own_key)
+        register = SharedRegister(_SIGNED_OUT, float, self._opened(), key, self._folder)
+        return SharedSignedOut(register, _SIGNED_OUT, self.changes)
+
+    def sign_in_codes(self) -> SharedSignInCodes:
+        """The codes of links to the page."""
+        key = row_key(self._settings, self._own_key)
+        return SharedSignInCodes(SharedRegister("links", float, self._opened(), key, self._folder))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
