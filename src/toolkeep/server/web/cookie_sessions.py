@@ -10,7 +10,6 @@ sign-in.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -20,17 +19,20 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from toolkeep.limits import SESSION_HOURS
 from toolkeep.server.http.bearer_auth import BearerAuth, Caller
-from toolkeep.storage.sealed_box import SealedBox
 from toolkeep.stores.api_tokens import Scope
 
 OPERATOR: Final = "operator"
 PERSON: Final = "operator:page"
 """Approver name of a person who signed in with a link: as at the terminal, and not that of the agent."""
 COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{64,1024}")
-_ABOUT: Final = "toolkeep page session"
+_ABOUT: Final = b"toolkeep page session"
+_NONCE_BYTES: Final = 12
+"""As ChaCha20-Poly1305 takes."""
 _TAB: Final = re.compile(r"([A-Za-z0-9_-]{22})([A-Za-z0-9_-]{43})")
 
 
@@ -105,7 +107,7 @@ class Sessions:
         """`key` and `signed_out` are those of all servers of the keep."""
         self._authenticator = authenticator
         self._key = key or secrets.token_bytes(32)
-        self._box = SealedBox(self._key)
+        self._cipher = ChaCha20Poly1305(self._key)
         self._signed_out = MemorySignedOut() if signed_out is None else signed_out
         self._clock = clock
 
@@ -120,7 +122,8 @@ class Sessions:
     def _begin(self, token: str) -> NewSession:
         key = secrets.token_urlsafe(32)
         content = _Content(secrets.token_hex(8), self._clock(), _hash(key), token)
-        sealed = self._box.seal(msgspec.json.encode(content), _ABOUT)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = nonce + self._cipher.encrypt(nonce, msgspec.json.encode(content), _ABOUT)
         return NewSession(base64.urlsafe_b64encode(sealed).rstrip(b"=").decode(), key)
 
     async def find(self, cookie: str) -> Session | None:
@@ -146,10 +149,10 @@ class Sessions:
     def _read(self, cookie: str) -> _Content | None:
         try:
             sealed = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
-        except (ValueError, binascii.Error):
+            content = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _ABOUT)
+        except (ValueError, InvalidTag):
             return None
-        content = self._box.open(sealed, _ABOUT)
-        return None if content is None else msgspec.json.decode(content, type=_Content)
+        return msgspec.json.decode(content, type=_Content)
 
     async def end(self, session: Session) -> None:
         """Sign out."""

@@ -13,12 +13,11 @@ from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
+from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
-from toolkeep.storage.postgres.shared_sign_ins import SharedSignedOut, SharedSignInCodes
 from toolkeep.storage.postgres.shared_switches import SharedKeepState
-from toolkeep.storage.postgres.shared_tokens import SharedTokens
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
 from toolkeep.storage.sqlite.state_db import KeepState
