@@ -118,7 +118,7 @@ def test_a_log_that_contradicts_what_it_signed_is_found_by_every_other_server(
             put_back(ann, how=how)
         found = "a log contradicts what it signed before"
         if how == "changed":
-            found = "a server found that its log contradicts what it signed"
+            found = "a server found its own log broken"
         with ann.runs() as record:
             if how == "restored":
                 record.log.append({"n": "another"}).result()

@@ -11,8 +11,11 @@ from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.log_copier import LogCopier
+from toolkeep.storage.postgres.log_copies import LogCopies
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
+from toolkeep.storage.postgres.remote_log import RemoteLogs
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
@@ -20,6 +23,7 @@ from toolkeep.storage.postgres.shared_register import SharedRegister
 from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sqlite.body_writer import BodyWriter
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
 
@@ -40,11 +44,19 @@ class SharedState:
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
 
-    def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
+    def exchange_logs(self, log: AuditLog, bodies: BodyWriter, alarm: Alarm) -> LogExchange:
         """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
-        database = self._opened()
-        table = LogTable(database, row_key(self._settings, self._own_key))
-        return LogExchange(log, table, self.changes, database.server, alarm)
+        table = LogTable(self._opened(), row_key(self._settings, self._own_key))
+        return LogExchange(log, table, LogCopier(log, bodies, self._copies()), self.changes, alarm)
+
+    def remote_logs(self) -> RemoteLogs:
+        """The logs of the other servers, to read."""
+        table = LogTable(self._opened(), row_key(self._settings, self._own_key))
+        return RemoteLogs(table, self._copies(), self._folder)
+
+    def _copies(self) -> LogCopies:
+        key = _derived(self._settings, self._own_key, b"toolkeep log copies")
+        return LogCopies(self._opened(), key, row_key(self._settings, self._own_key))
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""

@@ -40,7 +40,7 @@ def upgrade() -> None:
         "shared_logs",
         *(
             sa.Column(name, sa.Text(), primary_key=name == "origin", nullable=False)
-            for name in ("origin", "key", "witness_key", "checkpoint", "handover", "trouble", "server")
+            for name in "origin key witness_key checkpoint handover trouble server name copied".split()
         ),
         sa.Column("published_us", sa.BigInteger(), nullable=False),
         sa.Column("mac", sa.LargeBinary(), nullable=False),
@@ -54,6 +54,33 @@ def upgrade() -> None:
         sa.Column("request", sa.Text(), nullable=False),
         sa.Column("status", sa.Integer()),
         sa.Column("answer", sa.Text()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_log_entries",
+        sa.Column("origin", sa.Text(), primary_key=True),
+        sa.Column("position", sa.BigInteger(), primary_key=True),
+        sa.Column("call_id", sa.Text(), nullable=False),
+        sa.Column("other_id", sa.Text(), nullable=False),
+        sa.Column("leaf", sa.LargeBinary(), nullable=False),
+        sa.Column("line", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    for column in ("call_id", "other_id"):
+        op.create_index(
+            f"shared_log_entries_{column}",
+            "shared_log_entries",
+            [column],
+            schema=SCHEMA,
+            postgresql_ops={column: "text_pattern_ops"},
+        )
+    op.create_table(
+        "shared_bodies",
+        sa.Column("digest", sa.Text(), primary_key=True),
+        sa.Column("body", sa.LargeBinary()),
+        sa.Column("put_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("erased_at", sa.DateTime(timezone=True), index=True),
+        sa.Column("mac", sa.LargeBinary()),
         schema=SCHEMA,
     )
     op.create_table(
@@ -92,7 +119,8 @@ def downgrade() -> None:
         op.drop_column(table, "mac", schema=_schema())
     if _schema() is None:
         return
-    for table in ("witness_requests", "logs", "token_uses", "registers", "claims", "servers"):
+    logs = ("bodies", "log_entries", "witness_requests", "logs")
+    for table in (*logs, "token_uses", "registers", "claims", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
 
 
