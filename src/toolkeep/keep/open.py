@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.sources.tools_file_source import Read
     from toolkeep.storage.log.witness_folder import Witness
-    from toolkeep.storage.postgres.remote_log import RemoteLogs
     from toolkeep.storage.postgres.shared_state import SharedState
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
     from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
@@ -499,11 +498,10 @@ def _open_shared(settings: Settings, state: KeepState | None) -> "SharedState | 
     return SharedState(settings.database, partial(_own_key, state), state.folder)
 
 
-def open_remote_logs(project: Path) -> "RemoteLogs | None":
-    """The logs of the other servers of a project; None for a keep that shares nothing. Close it after use."""
+def open_shared(project: Path) -> "SharedState | None":
+    """What a project shares with other servers; None for one that is alone. Close it after use."""
     state = open_state(project)
-    shared = _open_shared(read_configuration(project, state), state)
-    return shared.remote_logs() if shared else None
+    return _open_shared(read_configuration(project, state), state)
 
 
 def _open_record(

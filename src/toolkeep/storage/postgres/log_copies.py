@@ -50,6 +50,7 @@ WHERE shared_bodies.body IS NOT NULL
 _OLD_BODIES = """
 SELECT digest FROM shared_bodies WHERE body IS NOT NULL AND put_at < now() - %s * interval '1 second'
 """
+_COPIED = "SELECT digest FROM shared_bodies WHERE digest = ANY(%s) AND body IS NOT NULL"
 # An erased body stays erased: a copy that comes late must not bring it back.
 _ERASE = """
 INSERT INTO shared_bodies (digest, put_at, erased_at, mac)
@@ -142,11 +143,17 @@ class LogCopies:
             raise BodyUnavailable(digest, BodyState.CHANGED)
         return body
 
-    def erase(self, digests: Iterable[str]) -> None:
-        """Erase bodies here, and have every server erase its own."""
+    def erase(self, digests: Iterable[str]) -> list[str]:
+        """Erase bodies here, and have every server erase its own; those of which there were copies."""
         named = sorted(set(digests))
         macs = [self._rows.mac("erased body", digest) for digest in named]
-        self._database.change(lambda made: made.execute(_ERASE, (named, macs)))
+
+        def work(made: Any) -> list[str]:
+            copied = made.execute(_COPIED, (named,)).fetchall()
+            made.execute(_ERASE, (named, macs))
+            return [digest for (digest,) in copied]
+
+        return self._database.change(work)
 
     def older_than(self, age_s: float) -> list[str]:
         """The bodies that were last copied so long ago, by the database's clock."""

@@ -57,6 +57,7 @@ class LogExchange:
         self._raised: dict[str, str] = {}
         self._handover = ("", "")
         self._trouble = ""
+        self._late = ""
         self._covered_at = 0.0
         self._is_told = False
         self._origin = ""
@@ -136,9 +137,11 @@ class LogExchange:
         now = time.monotonic()
         if not is_all or not self._copier.has_more() or not self._covered_at:
             self._covered_at = now
-        if now - self._covered_at > SILENT_SECONDS:
-            self._trouble = f"no checkpoint covers its last records, for {SILENT_SECONDS:.0f} s"
-            self._raise(self._origin, "this log is no longer signed", self._trouble)
+        is_late = now - self._covered_at > SILENT_SECONDS
+        self._late = (
+            f"no checkpoint has covered its last records for {SILENT_SECONDS:.0f} s" if is_late else ""
+        )
+        self._raise(self._origin, "this log is no longer signed", self._late)
         return is_all
 
     def _own(self, witness: Witness) -> PublishedLog:
@@ -151,7 +154,7 @@ class LogExchange:
             witness_key=str(witness.public_key),
             checkpoint=self._audit.newest_checkpoint() or "",
             handover=self._handover[1],
-            trouble=self._trouble,
+            trouble=self._trouble or self._late,
             server="" if self._is_over.is_set() else self._table.server,
             name=socket.gethostname(),
             copied=self._copier.copied,

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import socket
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -46,17 +47,18 @@ class SharedState:
 
     def exchange_logs(self, log: AuditLog, bodies: BodyWriter, alarm: Alarm) -> LogExchange:
         """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
-        table = LogTable(self._opened(), row_key(self._settings, self._own_key))
-        return LogExchange(log, table, LogCopier(log, bodies, self._copies()), self.changes, alarm)
+        table, copies = self._log_tables()
+        return LogExchange(log, table, LogCopier(log, bodies, copies), self.changes, alarm)
 
+    @cached_property
     def remote_logs(self) -> RemoteLogs:
         """The logs of the other servers, to read."""
-        table = LogTable(self._opened(), row_key(self._settings, self._own_key))
-        return RemoteLogs(table, self._copies(), self._folder)
+        return RemoteLogs(*self._log_tables(), self._folder)
 
-    def _copies(self) -> LogCopies:
+    def _log_tables(self) -> tuple[LogTable, LogCopies]:
+        database, rows = self._opened(), row_key(self._settings, self._own_key)
         key = _derived(self._settings, self._own_key, b"toolkeep log copies")
-        return LogCopies(self._opened(), key, row_key(self._settings, self._own_key))
+        return LogTable(database, rows), LogCopies(database, key, rows)
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""

@@ -11,6 +11,9 @@ from toolkeep.storage.sql.database_location import SCHEMA
 revision = "0003"
 down_revision = "0002"
 
+_SAID = ("checkpoint", "handover", "trouble", "server", "name", "copied")
+"""What a server publishes of its log, beside its keys."""
+
 
 def upgrade() -> None:
     """Create the tables."""
@@ -40,7 +43,7 @@ def upgrade() -> None:
         "shared_logs",
         *(
             sa.Column(name, sa.Text(), primary_key=name == "origin", nullable=False)
-            for name in "origin key witness_key checkpoint handover trouble server name copied".split()
+            for name in ("origin", "key", "witness_key", *_SAID)
         ),
         sa.Column("published_us", sa.BigInteger(), nullable=False),
         sa.Column("mac", sa.LargeBinary(), nullable=False),
