@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,10 @@ def test_a_server_counts_by_the_mac_of_its_row_and_by_the_keys_that_were_seen_fi
     assert other not in bob.witness.keys_of(ann.origin)
 
 
+def _executed(statement: str, connection: Any) -> None:
+    connection.execute(statement)
+
+
 def test_copies_go_on_where_they_end_and_what_was_removed_is_copied_again(
     servers: list[Server], database: SharedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,10 +195,9 @@ def test_copies_go_on_where_they_end_and_what_was_removed_is_copied_again(
     assert len(list((ann.folder / "audit" / "segments").iterdir())) > 2
     with ann.runs():
         wait(is_whole)
-    for removed in (3, 0):
-        database.change(
-            lambda made: made.execute("DELETE FROM shared_log_entries WHERE position = %s", (removed,))
-        )
+    for remove in ("position = 3", "position < 2"):
+        statement = f"DELETE FROM shared_log_entries WHERE {remove}"  # noqa: S608 -- our own words
+        database.change(partial(_executed, statement))
         with ann.runs() as record:
             record.log.append({"n": "more"}).result()
             wait(is_whole)

@@ -137,10 +137,9 @@ class LogExchange:
         now = time.monotonic()
         if not is_all or not self._copier.has_more() or not self._covered_at:
             self._covered_at = now
-        is_late = now - self._covered_at > SILENT_SECONDS
-        self._late = (
-            f"no checkpoint has covered its last records for {SILENT_SECONDS:.0f} s" if is_late else ""
-        )
+        self._late = ""
+        if now - self._covered_at > SILENT_SECONDS:
+            self._late = f"no checkpoint has covered its last records for {SILENT_SECONDS:.0f} s"
         self._raise(self._origin, "this log is no longer signed", self._late)
         return is_all
 
