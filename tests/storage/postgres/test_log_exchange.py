@@ -185,7 +185,7 @@ def test_copies_go_on_where_they_end_and_what_was_removed_is_copied_again(
     monkeypatch.setattr(log_copier, "_BATCH", 2)
     with AuditLog(ann.folder, segment_bytes=500) as log:  # the segments are small
         for number in range(9):
-            log.append({"n": number}).result()
+            log.append({"n": number, "correlation_id": "a\0b"}).result()
     copies = LogCopies(database, bytes(32), row_key(ann.settings, bytes))
 
     def is_whole() -> bool:

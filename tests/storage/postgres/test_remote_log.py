@@ -10,19 +10,24 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.calls.test_shared_claims import open_server
+from tests.calls.test_shared_claims import KEY, open_server
 from tests.storage.cluster import Cluster
 from tests.storage.postgres.test_log_exchange import wait
 from toolkeep import tool
+from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import chain
 from toolkeep.audit.errors import BodyUnavailable
+from toolkeep.audit.merkle_tree import Tree
+from toolkeep.audit.signed_note import Algorithm, Signer
 from toolkeep.cli.main import cli
+from toolkeep.config.settings import DatabaseSettings
 from toolkeep.server.api.audit_routes import RecordFilters, call_records, list_calls
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.storage.postgres import log_copier, log_exchange
 from toolkeep.storage.postgres.remote_log import RemoteLog, RemoteLogs
 from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_state import SharedState
 from toolkeep.storage.sql.database_location import PostgresLocation
 from toolkeep.stores.api_tokens import Scope
 
@@ -42,6 +47,7 @@ class Servers:
         self.keeps = [open_server(folder / name, monkeypatch, url) for name in ("ann", "bob")]
         for keep in self.keeps:
             keep.register(tool(name="greet", effects="none", danger="low")(greet))
+        self.settings = DatabaseSettings(url=url, key=KEY, is_single=True)
         self.database = SharedDatabase(PostgresLocation(url), is_single=True)
 
     def close(self) -> None:
@@ -157,7 +163,24 @@ def test_a_body_that_one_server_erases_is_erased_on_all(servers: Servers) -> Non
     assert not has(copies.body, digests[call])
 
 
-@pytest.mark.parametrize("how", ["changed", "moved", "removed", "cut", "hidden", "by_a_server", "row"])
+SERVER_FORGES = ["server_rewrites", "server_signs", "server_keeps_the_hashes"]
+
+
+def replace_copies(shared: SharedState, origin: str, size: int, *, how: str) -> None:
+    """What another server can do: it has the key of the servers, but not that of the log."""
+    table, copies = shared._log_tables()
+    lines, leaves = chain([b'{"n":%d}' % number for number in range(size)], 0, "0" * 64)
+    kept = copies.leaves(origin, 0, size)
+    table._database.change(lambda made: made.execute("DELETE FROM shared_log_entries"))
+    copies.put(origin, 0, lines, kept if how == "server_keeps_the_hashes" else leaves)
+    if how == "server_signs":
+        (log,) = [seen.log for seen in table.published(seen_s=0) if seen.log.origin == origin]
+        signer = Signer(name=origin, algorithm=Algorithm.ED25519, seed=bytes(32))
+        note = Checkpoint(origin=origin, size=size, root=Tree(b"".join(leaves)).root()).sign(signer)
+        table.publish(log._replace(copied=str(note), checkpoint=str(note)))
+
+
+@pytest.mark.parametrize("how", ["changed", "moved", "removed", "cut", "hidden", "row", *SERVER_FORGES])
 def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_named(
     servers: Servers, how: str
 ) -> None:
@@ -166,12 +189,12 @@ def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_name
     wait(servers.are_copied)
     origin, size = servers.other().origin, servers.other().size
     own = servers.records(0).log.public_key().name
-    if how == "by_a_server":  # which has the key of copies, but not that of the log
-        servers.change("DELETE FROM shared_log_entries WHERE origin = %s", origin)
-        lines, leaves = chain([b'{"n":%d}' % number for number in range(size)], 0, "0" * 64)
-        servers.remote.copies.put(origin, 0, lines, leaves)
+    folder = servers.records(0).folder
     for keep in servers.keeps:
         keep.close()
+    if how.startswith("server_"):
+        with contextlib.closing(SharedState(servers.settings, bytes, folder)) as shared:
+            replace_copies(shared, origin, size, how=how)
     if how == "changed":
         servers.change("UPDATE shared_log_entries SET line = line || 'x'::bytea WHERE position = 1")
     elif how == "moved":

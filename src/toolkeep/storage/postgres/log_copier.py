@@ -10,15 +10,17 @@ from typing import Final
 import msgspec
 
 from toolkeep.audit.checkpoint import Checkpoint
-from toolkeep.audit.entry import Entry
+from toolkeep.audit.entry import RECORD_BYTES
 from toolkeep.audit.errors import AuditBroken, BodyUnavailable
 from toolkeep.audit.merkle_tree import HASH_BYTES, Frontier
 from toolkeep.audit.signed_note import Note
 from toolkeep.storage.log.audit_log import AuditLog
-from toolkeep.storage.log.segments import Place, read_leaves, read_segment, segment_ends, shared_lock
-from toolkeep.storage.postgres.log_copies import BODY_BYTES, LogCopies
+from toolkeep.storage.log.segments import Place, read_leaves, segment_ends, segment_path, shared_lock
+from toolkeep.storage.postgres.log_copies import BODY_BYTES, LogCopies, said_by
 from toolkeep.storage.sqlite.body_writer import BodyWriter
 
+_READ_BYTES: Final = 4 * RECORD_BYTES
+"""What is read of a segment at once: at least some records, of whatever size."""
 _BATCH: Final = 1_000
 """Records of one transaction: some 600 KB."""
 _BODIES_WAIT_SECONDS: Final = 5.0
@@ -72,9 +74,9 @@ class LogCopier:
         signed = Checkpoint.parse(Note.parse(checkpoint).text)
         if self._place.size < signed.size:
             lines, leaves = self._read(min(_BATCH, signed.size - self._place.size))
-            entries = self._copies.put(signed.origin, self._place.size - len(lines), lines, leaves)
+            self._copies.put(signed.origin, self._place.size - len(lines), lines, leaves)
             until = time.monotonic() + _BODIES_WAIT_SECONDS
-            self._wanted |= {digest: until for entry in entries for digest in _bodies_of(entry)}
+            self._wanted |= {digest: until for line in lines for digest in said_by(line).bodies()}
         self._copy_bodies()
         self._follow_erased()
         if self._place.size < signed.size:
@@ -101,7 +103,9 @@ class LogCopier:
             end = segment_ends(self._audit).get(self._place.number)
         if end is None:
             raise AuditBroken(str(self._place), "the segment is missing")
-        return read_segment(self._audit, self._place.number, self._place.offset)[: end - self._place.offset]
+        with segment_path(self._audit, self._place.number).open("rb") as file:
+            file.seek(self._place.offset)
+            return file.read(min(_READ_BYTES, end - self._place.offset))
 
     def _copy_bodies(self) -> None:
         found: dict[str, bytes] = {}
@@ -131,10 +135,3 @@ class LogCopier:
         for digest in erased.keys() - self._erased.keys():
             self._bodies.erase(digest, before=erased[digest])
         self._erased, self._looked_at = erased, now
-
-
-def _bodies_of(entry: Entry) -> list[str]:
-    """The hashes of the bodies of a record."""
-    record = entry.record
-    fields = ("result_hash", "diagnosis_hash", *(("argument_hash",) if record.get("has_arguments") else ()))
-    return [str(record[field]) for field in fields if record.get(field)]

@@ -8,12 +8,13 @@ checkpoints of their log all the same (`remote_log`): another server has the key
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from toolkeep.audit.entry import Entry, parse_entry
 from toolkeep.audit.errors import BodyState, BodyUnavailable
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.row_key import RowKey
@@ -23,10 +24,12 @@ BODY_BYTES: Final = 1 << 20
 _NONCE_BYTES: Final = 12
 """As ChaCha20-Poly1305 takes."""
 
+# All lines are one parameter: psycopg takes six times as long for an array of them.
 _PUT = """
 INSERT INTO shared_log_entries (origin, position, call_id, other_id, leaf, line)
-SELECT %s, * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::bytea[])
-ON CONFLICT DO NOTHING
+SELECT %s, %s + at - 1, said->>0, said->>1, substr(%b, (at::int - 1) * 32 + 1, 32),
+substr(%b, (said->>2)::int, (said->>3)::int)
+FROM json_array_elements(%s::json) WITH ORDINALITY AS rows (said, at) ON CONFLICT DO NOTHING
 """
 _HELD = "SELECT count(*), coalesce(max(position) + 1, 0) FROM shared_log_entries WHERE origin = %s"
 _LEAVES = """
@@ -63,6 +66,35 @@ WHERE erased_at > now() - %s * interval '1 second'
 """
 
 
+class Said(msgspec.Struct, frozen=True):
+    """What of a record names its call and its bodies. A tenth of the time of parsing all of it."""
+
+    call: Any = ""
+    correlation_id: Any = ""
+    id: Any = ""
+    has_arguments: Any = False
+    argument_hash: Any = ""
+    result_hash: Any = ""
+    diagnosis_hash: Any = ""
+
+    def bodies(self) -> list[str]:
+        """The hashes of its bodies."""
+        found = (self.has_arguments and self.argument_hash, self.result_hash, self.diagnosis_hash)
+        return [str(digest) for digest in found if digest]
+
+
+class _Line(msgspec.Struct, frozen=True):
+    record: Said
+
+
+_DECODE: Final = msgspec.json.Decoder(_Line).decode
+
+
+def said_by(line: bytes) -> Said:
+    """The names in the line of an entry."""
+    return _DECODE(line).record
+
+
 class FoundCall(NamedTuple):
     """A call in the log of some server."""
 
@@ -84,22 +116,17 @@ class LogCopies:
         ((count, end),) = self._rows_of(_HELD, origin)
         return int(count), int(end)
 
-    def put(self, origin: str, start: int, lines: Sequence[bytes], leaves: Sequence[bytes]) -> list[Entry]:
-        """Copy entries of a log, unless they are; returns them."""
-        entries = [entry for line in lines if (entry := parse_entry(line))]
+    def put(self, origin: str, start: int, lines: Sequence[bytes], leaves: Sequence[bytes]) -> None:
+        """Copy entries of a log, unless they are."""
+        sealed = [self._sealed(line, origin, index) for index, line in enumerate(lines, start)]
+        ends = list(accumulate(map(len, sealed), initial=1))
         rows = [
-            (
-                index,
-                str(entry.record.get("call", "")),
-                str(entry.record.get("correlation_id") or entry.record.get("id") or ""),
-                leaf,
-                self._sealed(line, origin, index),
-            )
-            for index, (entry, line, leaf) in enumerate(zip(entries, lines, leaves, strict=True), start)
+            # A database takes no NUL in a text, and callers choose correlation ids.
+            (str(said.call), str(said.correlation_id or said.id).replace("\0", ""), end, len(line))
+            for said, end, line in zip(map(said_by, lines), ends, sealed, strict=False)
         ]
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        self._database.change(lambda made: made.execute(_PUT, (origin, *columns)))
-        return entries
+        given = (origin, start, b"".join(leaves), b"".join(sealed), msgspec.json.encode(rows).decode())
+        self._database.change(lambda made: made.execute(_PUT, given))
 
     def leaves(self, origin: str, start: int, stop: int) -> list[bytes]:
         """The leaf hashes from an index on, up to the first that is missing; nothing is verified."""

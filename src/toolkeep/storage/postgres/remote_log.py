@@ -154,8 +154,9 @@ class RemoteLogs:
                 log.error("the log of a server is left out", extra=fields)
                 continue
             known = self._known.setdefault(published.origin, RemoteLog(published, self.copies))
+            before = known.reason
             known.follow(published, self._witness.keys_of(published.origin))
-            if known.reason:
+            if known.reason != before and known.reason:
                 fields = {"origin": known.origin, "reason": known.reason}
                 log.error("copies of the log of a server are not what it signed", extra=fields)
         return list(self._known.values())
