@@ -209,7 +209,7 @@ def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_name
     elif how == "hidden":
         servers.change("DELETE FROM shared_logs WHERE origin = %s", origin)
     elif how == "row":
-        servers.change("UPDATE shared_logs SET copied = '' WHERE origin = %s", origin)
+        servers.change("UPDATE shared_logs SET name = 'x' WHERE origin = %s", origin)
     result = servers.run("verify")
     assert result.exit_code == 1, result.output
     if how in ("hidden", "row"):
