@@ -35,6 +35,37 @@ def upgrade() -> None:
         sa.Column("mac", sa.LargeBinary()),
         schema=SCHEMA,
     )
+    op.create_table(
+        "shared_sessions",
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("state", sa.LargeBinary(), nullable=False),
+        sa.Column("put_at", sa.Double(), nullable=False),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_measures",
+        sa.Column("subject", sa.Text(), primary_key=True),
+        sa.Column("source", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("pruned", sa.BigInteger(), nullable=False),
+        sa.Column("folded", sa.BigInteger(), nullable=False),
+        sa.Column("last_at", sa.Double(), nullable=False),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_additions",
+        sa.Column("subject", sa.Text(), primary_key=True),
+        sa.Column("source", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), primary_key=True, autoincrement=False),
+        sa.Column("call", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("value", sa.BigInteger(), nullable=False),
+        sa.Column("until", sa.Double()),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
 
 
 def downgrade() -> None:
@@ -43,5 +74,6 @@ def downgrade() -> None:
         op.drop_column("tokens", "mac")
         return
     op.drop_column("tokens", "mac", schema=SCHEMA)
-    for table in ("shared_claims", "shared_servers"):
+    tables = ("shared_additions", "shared_measures", "shared_sessions", "shared_claims", "shared_servers")
+    for table in tables:
         op.drop_table(table, schema=SCHEMA)
