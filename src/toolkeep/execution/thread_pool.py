@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from toolkeep.errors import Code
 from toolkeep.execution.runner import Held, RunRefused
@@ -21,6 +21,7 @@ IDLE_SECONDS: Final = 5.0
 """How long an idle thread stays: longer than the pauses of a busy keep, and one at rest soon holds none."""
 _BUSY, _IDLE = "toolkeep-tool", "toolkeep-idle"
 
+Result = TypeVar("Result")
 Tell: TypeAlias = Callable[[], object]
 Job: TypeAlias = Callable[[], Tell]
 """Does its work and returns a callback that delivers the result; never raises."""
@@ -41,6 +42,25 @@ class ThreadPool:
         self._idle: list[_Worker] = []
         self._is_closed = False
         register_after_fork(self)
+
+    async def run_to_end(self, work: Callable[[], Result]) -> Result:
+        """Run work in a thread, whatever happens to the caller: a cancellation waits until it has the result.
+
+        Without this, what the work has taken would be known to nobody.
+        """
+        running = asyncio.ensure_future(self.run(work, NOTHING_HELD, may_stop=False))
+        is_cancelled = False
+        while not running.done():
+            try:
+                await asyncio.wait({running})
+            except asyncio.CancelledError:
+                is_cancelled = True
+        task = asyncio.current_task()
+        if is_cancelled and task is not None:
+            task.uncancel()  # as if it came now: at the next `await`
+            task.cancel()
+        result: Result = running.result()
+        return result
 
     async def run(self, work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
         """Run work in a thread, which keeps the slot even if the caller is cancelled.

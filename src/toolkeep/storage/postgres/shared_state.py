@@ -4,13 +4,17 @@ import hashlib
 import hmac
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_register import SharedRegister
+from toolkeep.storage.postgres.shared_tokens import SharedTokens
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.stores.api_tokens import KeptToken
 
 
 class SharedState:
@@ -20,7 +24,7 @@ class SharedState:
         """`own_key` is that of the state folder, for a keep that is alone on its database."""
         self._settings = settings
         self._own_key = own_key
-        self._database = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
+        self._database = open_database(settings)
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
 
@@ -33,6 +37,20 @@ class SharedState:
         self.ledger.close()
         self.changes.close()
         self._database.close()
+
+
+def open_shared_tokens(
+    settings: DatabaseSettings, own_key: Callable[[], bytes], folder: Path | None
+) -> SharedTokens:
+    """The tokens of a keep, over a connection of their own."""
+    database = open_database(settings)
+    key = row_key(settings, own_key)
+    return SharedTokens(SharedRegister("tokens", KeptToken, database, key, folder), database)
+
+
+def open_database(settings: DatabaseSettings) -> SharedDatabase:
+    """A connection to the shared database; each store has its own."""
+    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
 
 
 def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
