@@ -9,7 +9,7 @@ import contextlib
 import contextvars
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -25,6 +25,22 @@ Result = TypeVar("Result")
 Tell: TypeAlias = Callable[[], object]
 Job: TypeAlias = Callable[[], Tell]
 """Does its work and returns a callback that delivers the result; never raises."""
+
+
+class _NoSlot:
+    """The slot of what belongs to no call that runs."""
+
+    def hold(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+    def note_use(self, cpu_ms: float, peak_memory_bytes: int | None = None) -> None:
+        """Do nothing."""
+
+
+NO_SLOT: Final = _NoSlot()
 
 
 class NoThread(RunRefused):
@@ -44,22 +60,8 @@ class ThreadPool:
         register_after_fork(self)
 
     async def run_to_end(self, work: Callable[[], Result]) -> Result:
-        """Run work in a thread, whatever happens to the caller: a cancellation waits until it has the result.
-
-        Without this, what the work has taken would be known to nobody.
-        """
-        running = asyncio.ensure_future(self.run(work, NOTHING_HELD, may_stop=False))
-        is_cancelled = False
-        while not running.done():
-            try:
-                await asyncio.wait({running})
-            except asyncio.CancelledError:
-                is_cancelled = True
-        task = asyncio.current_task()
-        if is_cancelled and task is not None:
-            task.uncancel()  # as if it came now: at the next `await`
-            task.cancel()
-        result: Result = running.result()
+        """Run work in a thread, as `to_end` does."""
+        result: Result = await to_end(self.run(work, NO_SLOT, may_stop=False))
         return result
 
     async def run(self, work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
@@ -125,6 +127,33 @@ class ThreadPool:
         worker = _Worker(self)
         worker.jobs.put(job)
         worker.start()
+
+
+def is_on_loop() -> bool:
+    """Whether an event loop runs in this thread: then nothing here may wait."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def to_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Do work to its end, also if the caller is cancelled: that is delivered with its next `await`.
+
+    Otherwise nobody would know what the work has taken, and had to give back.
+    """
+    running, is_cancelled = asyncio.ensure_future(work), False
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError:
+            is_cancelled = True
+    task = asyncio.current_task()
+    if is_cancelled and task is not None:
+        task.uncancel()
+        task.cancel()
+    return running.result()
 
 
 class _Worker(threading.Thread):

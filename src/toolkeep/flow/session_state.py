@@ -105,7 +105,7 @@ class SessionState:
 
     __slots__ = (
         "_lock", "_outside", "_put", "_said", "_system", "_waiting", "_waiting_bytes", "agent", "earlier",
-        "id", "key", "parent", "state",
+        "id", "is_unstored", "key", "parent", "state",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +126,8 @@ class SessionState:
         self.parent: SessionState | None = None
         """The session that it works for."""
         self.state = state
+        self.is_unstored = False
+        """Whether the state could not be stored: the next result stores it, or is not shown."""
         self.earlier: deque[Earlier] = deque(maxlen=EARLIER_CALLS)
         """Calls whose results were shown, for the source of a value that is asked about."""
         self._lock = threading.Lock()
@@ -166,6 +168,7 @@ class SessionState:
             and (not after or after in held.after)
             and (not wrote or wrote in held.wrote)
             and (not hosts or held.hosts.issuperset(hosts))
+            and not self.is_unstored
         ):
             return  # as for most calls
         with self._lock:
@@ -183,7 +186,7 @@ class SessionState:
                 begun=held.begun,
             )
             self.state = state
-        if state != held:
+        if state != held or self.is_unstored:
             self._put(self)
 
     def inherit(self, state: Snapshot) -> None:

@@ -21,6 +21,7 @@ from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 if TYPE_CHECKING:
     from toolkeep.config.settings import DatabaseSettings
     from toolkeep.execution.idempotency import Ledger
+    from toolkeep.flow.session_store import SessionStates
     from toolkeep.storage.postgres.shared_state import SharedState as _Shared
 
 
@@ -46,7 +47,7 @@ class FileRecord:
         self.bodies = BodyWriter(folder)
         self.ledger: Ledger
         self.approvals = SqliteApprovals(folder)
-        self.sessions = SqliteSessionStates(folder)
+        self.sessions: SessionStates
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
@@ -62,9 +63,9 @@ class FileRecord:
             from toolkeep.storage.postgres.shared_state import SharedState
 
             self._shared = SharedState(database, self._own_key)
-            self.ledger = self._shared.ledger
+            self.ledger, self.sessions = self._shared.ledger, self._shared.sessions
         else:
-            self.ledger = SqliteLedger(folder)
+            self.ledger, self.sessions = SqliteLedger(folder), SqliteSessionStates(folder)
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""

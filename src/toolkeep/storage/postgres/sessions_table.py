@@ -22,7 +22,6 @@ from toolkeep.storage.group_commit import ThreadGroupCommit
 from toolkeep.storage.postgres.measures_table import Measuring, PostgresMeasures
 from toolkeep.storage.postgres.shared_database import SharedDatabase, columns
 from toolkeep.storage.row_key import RowKey
-from toolkeep.storage.sql.database_location import PostgresLocation
 
 log = logging.getLogger("toolkeep.flow")
 
@@ -34,8 +33,8 @@ _READ = """
 SELECT key, state, put_at, mac, extract(epoch FROM clock_timestamp())::float8
 FROM unnest(%s::text[]) AS wanted (key) LEFT JOIN shared_sessions USING (key)
 """
-# The update changes nothing, but locks the row. Sorted: two servers that take the same rows in opposite orders
-# would wait for each other.
+# The update changes nothing, but locks the row. Sorted: two servers that take the same rows in opposite
+# orders would wait for each other.
 _PUT = """
 INSERT INTO shared_sessions (key, state, put_at, mac)
 SELECT * FROM unnest(%s::text[], %s::bytea[], %s::float8[], %s::bytea[]) ORDER BY 1
@@ -62,10 +61,10 @@ class PostgresSessionStates:
 
     is_remote: Final = True
 
-    def __init__(self, place: PostgresLocation, key: RowKey, *, is_single: bool = False) -> None:
-        # Two connections: to read waits for no lock.
-        self._reading = SharedDatabase(place, is_single=is_single)
-        self._writing = SharedDatabase(place, is_single=is_single)
+    def __init__(self, reading: SharedDatabase, writing: SharedDatabase, key: RowKey) -> None:
+        """Over two connections: to read waits for no lock."""
+        self._reading = reading
+        self._writing = writing
         self._key = key
         self._known: OrderedDict[str, _Stored] = OrderedDict()
         self._reads: ThreadGroupCommit[str, _Stored | None] = ThreadGroupCommit(self._read)
@@ -154,15 +153,17 @@ class PostgresSessionStates:
             new[key] = _joined(stored, new.get(key))
 
         def work(connection: Any) -> dict[str, _Stored]:
-            joined = dict(new)
-            sealed = [self._sealed(key, stored) for key, stored in new.items()]
-            for key, *row, is_new in connection.execute(_PUT, columns(sealed)).fetchall():
+            joined = {}
+            sealed = {key: self._sealed(key, stored) for key, stored in new.items()}
+            for key, *row, is_new in connection.execute(_PUT, columns(sealed.values())).fetchall():
                 with self._lock:
                     before = self._gone(key) if is_new else self._verified(key, *row)
                 joined[key] = _joined(new[key], before)
-            changed = [self._sealed(key, stored) for key, stored in joined.items() if stored != new[key]]
-            if changed:
-                connection.execute(_SET, columns(changed))
+                sealed[key] = self._sealed(key, joined[key])
+                if sealed[key] == (key, *row):
+                    del sealed[key]
+            if sealed:
+                connection.execute(_SET, columns(sealed.values()))
             return joined
 
         self._knows(self._writing.change(work))

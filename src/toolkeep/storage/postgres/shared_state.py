@@ -8,6 +8,7 @@ from pathlib import Path
 
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
@@ -27,6 +28,7 @@ class SharedState:
         self._database = open_database(settings)
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
+        self.sessions = open_shared_sessions(settings, own_key)
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
@@ -35,6 +37,7 @@ class SharedState:
     def close(self) -> None:
         """Settle what waits, and close."""
         self.ledger.close()
+        self.sessions.close()
         self.changes.close()
         self._database.close()
 
@@ -46,6 +49,11 @@ def open_shared_tokens(
     database = open_database(settings)
     key = row_key(settings, own_key)
     return SharedTokens(SharedRegister("tokens", KeptToken, database, key, folder), database)
+
+
+def open_shared_sessions(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> PostgresSessionStates:
+    """The sessions and measures of a keep, over connections of their own."""
+    return PostgresSessionStates(open_database(settings), open_database(settings), row_key(settings, own_key))
 
 
 def open_database(settings: DatabaseSettings) -> SharedDatabase:
