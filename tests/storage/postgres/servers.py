@@ -8,5 +8,5 @@ from toolkeep.storage.sql.database_location import PostgresLocation
 
 def shared_states(url: str, key: bytes = b"key") -> PostgresSessionStates:
     """The sessions and measures of one server."""
-    databases = [SharedDatabase(PostgresLocation(url), is_single=True) for _ in range(2)]
-    return PostgresSessionStates(*databases, RowKey(key))
+    reading, writing = (SharedDatabase(PostgresLocation(url), is_single=True) for _ in range(2))
+    return PostgresSessionStates(reading, writing, RowKey(key))
