@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from toolkeep.sources.tools_file_source import Read
     from toolkeep.storage.log.witness_folder import Witness
     from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
+    from toolkeep.storage.postgres.shared_state import SharedState
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
     from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
+    from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
     from toolkeep.stores.records import KeepRecord
@@ -112,6 +114,7 @@ def open_keep(
     state = open_state(root)
     settings = read_configuration(root, state)
     store = open_store(settings, state)
+    shared = _open_shared(settings, state)
     admitted = _admitted_before(state, limits or settings.limits)
     keep = Keep(
         services=services,
@@ -135,12 +138,13 @@ def open_keep(
         ),
         approver=approver,
         answerer=answerer,
-        state=state,
+        state=shared.keep_state() if shared else state,
         locked=_locked_sets(root, settings),
         store=store,
         offer_of=_offer_stored,
         allows_definitions=settings.allows_definitions,
-        record=partial(_open_record, state, settings, root) if state else None,
+        record=partial(_open_record, state, settings, root, shared) if state else None,
+        shared=shared,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
         admitted=admitted,
     )
@@ -360,6 +364,16 @@ def open_sessions(project: Path) -> "SqliteSessionStates | PostgresSessionStates
     return SqliteSessionStates(state.folder)
 
 
+def open_sign_in_codes(project: Path) -> "SignInCodes":
+    """The codes of sign-in links to the page of a project."""
+    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
+
+    state = open_state(project)
+    if (shared := _open_shared(read_configuration(project, state), state)) is not None:
+        return shared.sign_in_codes()
+    return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
+
+
 def _own_key(state: KeepState | None) -> bytes:
     """The key of the state folder, where `database.key` names none."""
     from toolkeep.storage.keys import Keys
@@ -486,7 +500,20 @@ def offered_by_project(project: Path, listings: "Mapping[str, PinnedTools] | Non
     return Offered(settings=settings, keep=keep, state=state, providers=providers)
 
 
-def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecord":
+def _open_shared(settings: Settings, state: KeepState | None) -> "SharedState | None":
+    """What the keep shares with other servers; connects at its first use."""
+    if settings.database is None:
+        return None
+    if state is None:
+        raise StateUnusable("~", "there is no state folder beside the database", hint="set TOOLKEEP_HOME")
+    from toolkeep.storage.postgres.shared_state import SharedState
+
+    return SharedState(settings.database, partial(_own_key, state), state.folder)
+
+
+def _open_record(
+    state: KeepState, settings: Settings, root: Path, shared: "SharedState | None"
+) -> "KeepRecord":
     from toolkeep.storage.log.file_records import FileRecord
 
     note_project(state.folder, root)
@@ -495,7 +522,7 @@ def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecor
         checkpoint_file=settings.checkpoint_file,
         checkpoint_webhook=settings.checkpoint_webhook,
         witnesses=settings.witnesses,
-        database=settings.database,
+        shared=shared,
     )
 
 

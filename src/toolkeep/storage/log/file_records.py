@@ -19,10 +19,10 @@ from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 if TYPE_CHECKING:
-    from toolkeep.config.settings import DatabaseSettings
     from toolkeep.execution.idempotency import Ledger
     from toolkeep.flow.session_store import SessionStates
-    from toolkeep.storage.postgres.shared_state import SharedState as _Shared
+    from toolkeep.storage.postgres.shared_changes import SharedChanges
+    from toolkeep.storage.postgres.shared_state import SharedState
 
 
 class FileRecord:
@@ -35,19 +35,18 @@ class FileRecord:
         checkpoint_file: str = "",
         checkpoint_webhook: str = "",
         witnesses: Mapping[str, str] | None = None,
-        database: "DatabaseSettings | None" = None,
+        shared: "SharedState | None" = None,
     ) -> None:
         """`witnesses` are the URLs of the witnesses that cosign the log, with their keys.
 
-        `database`: what several servers decide together is stored there.
+        `shared` is what several servers decide together; whoever gave it closes it.
         """
         self.folder = folder
-        self._shared: _Shared | None = None
+        self._shared = shared
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
-        self.ledger: Ledger
         self.approvals = SqliteApprovals(folder)
-        self.sessions: SessionStates
+        self.sessions: SessionStates = SqliteSessionStates(folder) if shared is None else shared.sessions
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
@@ -59,13 +58,12 @@ class FileRecord:
             ]
             self._sender = WitnessSender(self.log, clients)
         self._secret_key: bytes | None = None
-        if database is not None:
-            from toolkeep.storage.postgres.shared_state import SharedState
+        self.ledger: Ledger = SqliteLedger(folder) if shared is None else shared.ledger
 
-            self._shared = SharedState(database, self._own_key)
-            self.ledger, self.sessions = self._shared.ledger, self._shared.sessions
-        else:
-            self.ledger, self.sessions = SqliteLedger(folder), SqliteSessionStates(folder)
+    @property
+    def shared_changes(self) -> "SharedChanges | None":
+        """What other servers change in the shared database, if there is one."""
+        return None if self._shared is None else self._shared.changes
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
@@ -102,7 +100,7 @@ class FileRecord:
                 closing.callback(self._publisher.close)
             if self._sender is not None:
                 closing.callback(self._sender.close)
-            closing.callback((self._shared or self.ledger).close)
+            closing.callback(self.ledger.close)
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)

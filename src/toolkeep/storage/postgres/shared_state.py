@@ -5,30 +5,60 @@ import hmac
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
+from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
-from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
-from toolkeep.storage.postgres.shared_tokens import SharedTokens
+from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
+
+_SIGNED_OUT: Final = "sign-outs"
 
 
 class SharedState:
     """The stores of one server. Nothing connects before the first use."""
 
-    def __init__(self, settings: DatabaseSettings, own_key: Callable[[], bytes]) -> None:
+    def __init__(self, settings: DatabaseSettings, own_key: Callable[[], bytes], folder: Path) -> None:
         """`own_key` is that of the state folder, for a keep that is alone on its database."""
         self._settings = settings
+        self._folder = folder
         self._own_key = own_key
-        self._database = open_database(settings)
+        self._server = ServerId()
+        self._databases: list[SharedDatabase] = []
+        self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
-        self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
-        self.sessions = open_shared_sessions(settings, own_key)
+        key = row_key(settings, own_key)
+        self.ledger = PostgresLedger(self._database, key, self.changes.start)
+        self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
+
+    def keep_state(self) -> KeepState:
+        """The state of the server, with the switches of all servers."""
+        key = row_key(self._settings, self._own_key)
+        register = SharedRegister("switches", bool, self._opened(), key, self._folder)
+        return SharedKeepState(self._folder, register, self.changes)
+
+    def page_key(self) -> bytes:
+        """The key under which sessions of the page are sealed."""
+        return _derived(self._settings, self._own_key, b"toolkeep page")
+
+    def signed_out(self) -> SharedSignedOut:
+        """The sessions of the page that were ended on any server."""
+        key = row_key(self._settings, self._own_key)
+        register = SharedRegister(_SIGNED_OUT, float, self._opened(), key, self._folder)
+        return SharedSignedOut(register, _SIGNED_OUT, self.changes)
+
+    def sign_in_codes(self) -> SharedSignInCodes:
+        """The codes of links to the page."""
+        key = row_key(self._settings, self._own_key)
+        return SharedSignInCodes(SharedRegister("links", float, self._opened(), key, self._folder))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
@@ -37,9 +67,15 @@ class SharedState:
     def close(self) -> None:
         """Settle what waits, and close."""
         self.ledger.close()
-        self.sessions.close()
         self.changes.close()
-        self._database.close()
+        for database in self._databases:
+            database.close()
+
+    def _opened(self) -> SharedDatabase:
+        """A connection for one store, closed with all others."""
+        database = open_database(self._settings, self._server)
+        self._databases.append(database)
+        return database
 
 
 def open_shared_tokens(
@@ -56,9 +92,9 @@ def open_shared_sessions(settings: DatabaseSettings, own_key: Callable[[], bytes
     return PostgresSessionStates(open_database(settings), open_database(settings), row_key(settings, own_key))
 
 
-def open_database(settings: DatabaseSettings) -> SharedDatabase:
+def open_database(settings: DatabaseSettings, server: ServerId | None = None) -> SharedDatabase:
     """A connection to the shared database; each store has its own."""
-    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
+    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single, server=server)
 
 
 def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
