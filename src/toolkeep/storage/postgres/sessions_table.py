@@ -67,7 +67,7 @@ class PostgresSessionStates:
         self._writing = writing
         self._key = key
         self._known: OrderedDict[str, _Stored] = OrderedDict()
-        self._reads: ThreadGroupCommit[str, _Stored | None] = ThreadGroupCommit(self._read)
+        self._reads: ThreadGroupCommit[tuple[str, float], _Stored | None] = ThreadGroupCommit(self._read)
         self._puts: ThreadGroupCommit[tuple[str, _Stored], None] = ThreadGroupCommit(self._put)
         self._measures = PostgresMeasures(self._writing, key)
         self._skew_s = 0
@@ -87,8 +87,9 @@ class PostgresSessionStates:
 
     def get(self, key: str, since: float = 0.0) -> Snapshot | None:
         """The state of a key; one that was altered or is gone counts as having seen everything."""
-        found = self._reads.put(key)
-        return None if found is None or found.at < self._there(since) else found.state
+        there = self._there(since)
+        found = self._reads.put((key, there))
+        return None if found is None or found.at < there else found.state
 
     def put(self, key: str, state: Snapshot, now: float) -> None:
         """Join a state with what is there."""
@@ -132,15 +133,19 @@ class PostgresSessionStates:
         rows = self._reading.read(lambda connection: connection.execute(query).fetchall())
         return [(key, self._verified(key, *row).state, row[1] - self._skew_s) for key, *row in rows]
 
-    def _read(self, keys: Sequence[str]) -> list[_Stored | None]:
-        asked = (list(set(keys)),)
-        rows = self._reading.read(lambda connection: connection.execute(_READ, asked).fetchall())
+    def _read(self, wanted: Sequence[tuple[str, float]]) -> list[_Stored | None]:
+        since = dict(sorted(wanted))  # the latest of each
+        rows = self._reading.read(lambda connection: connection.execute(_READ, (list(since),)).fetchall())
+        with self._lock:
+            for key, at in since.items():
+                if key in self._known and self._known[key].at < at:
+                    del self._known[key]  # of a session that is over: another may go by its name
         # In whole seconds: what two clocks differ by less is not worth a window's edge that moves.
         self._skew_s = round(rows[0][4] - time.time())
         found = {key: self._verified(key, *row) for key, *row, _ in rows if row[0] is not None}
-        self._knows(found)
+        self._knows({key: stored for key, stored in found.items() if stored.at >= since[key]})
         with self._lock:
-            return [found.get(key) or self._gone(key) for key in keys]
+            return [found.get(key) or self._gone(key) for key, _ in wanted]
 
     def _gone(self, key: str) -> _Stored | None:
         """What a key without a row counts as; requires the lock."""

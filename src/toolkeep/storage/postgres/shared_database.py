@@ -77,9 +77,9 @@ class SharedDatabase:
             with connection.pipeline(), connection.transaction():
                 return work(connection)
 
-        return self.read(transaction)
+        return self.read(transaction, patience_s=patience_s)
 
-    def read(self, work: Callable[[Any], Result]) -> Result:
+    def read(self, work: Callable[[Any], Result], *, patience_s: float | None = None) -> Result:
         """Run statements that change nothing, outside of a transaction; again where an answer was lost."""
         with self._lock:
             patience_s = _PATIENCE_SECONDS if patience_s is None else patience_s
