@@ -15,6 +15,8 @@ down_revision = "0002"
 def upgrade() -> None:
     """Create the tables."""
     op.drop_table("tokens", schema=_schema())
+    for table in ("tool_definitions", "tool_definition_versions"):
+        op.add_column(table, sa.Column("mac", sa.Text()), schema=_schema())
     if _schema() is None:
         return
     op.create_table(
@@ -66,6 +68,8 @@ def downgrade() -> None:
         sa.Column("secret_hash", sa.LargeBinary(), nullable=False),
         schema=_schema(),
     )
+    for table in ("tool_definitions", "tool_definition_versions"):
+        op.drop_column(table, "mac", schema=_schema())
     if _schema() is None:
         return
     for table in ("token_uses", "registers", "claims", "servers"):
