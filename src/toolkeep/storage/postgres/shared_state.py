@@ -10,7 +10,11 @@ from typing import Final
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import WEBHOOK_SECRET_CHARS
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.log_exchange import LogExchange
+from toolkeep.storage.postgres.log_table import LogTable
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
@@ -37,6 +41,12 @@ class SharedState:
         self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
+
+    def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
+        """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
+        database = self._opened()
+        table = LogTable(database, row_key(self._settings, self._own_key))
+        return LogExchange(log, table, self.changes, database.server, alarm)
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""

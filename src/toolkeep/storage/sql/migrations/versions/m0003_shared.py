@@ -37,6 +37,26 @@ def upgrade() -> None:
         schema=SCHEMA,
     )
     op.create_table(
+        "shared_logs",
+        *(
+            sa.Column(name, sa.Text(), primary_key=name == "origin", nullable=False)
+            for name in ("origin", "key", "witness_key", "checkpoint", "handover", "trouble", "server")
+        ),
+        sa.Column("published_us", sa.BigInteger(), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_witness_requests",
+        sa.Column("origin", sa.Text(), primary_key=True),
+        sa.Column("witness", sa.Text(), primary_key=True),
+        sa.Column("token", sa.Text(), nullable=False),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("status", sa.Integer()),
+        sa.Column("answer", sa.Text()),
+        schema=SCHEMA,
+    )
+    op.create_table(
         "shared_registers",
         sa.Column("kind", sa.Text(), primary_key=True),
         sa.Column("version", sa.BigInteger(), nullable=False, server_default="0"),
@@ -72,7 +92,7 @@ def downgrade() -> None:
         op.drop_column(table, "mac", schema=_schema())
     if _schema() is None:
         return
-    for table in ("token_uses", "registers", "claims", "servers"):
+    for table in ("witness_requests", "logs", "token_uses", "registers", "claims", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
 
 
