@@ -284,6 +284,8 @@ def trusted_files(settings: Settings) -> Iterator[TrustedPath]:
 
         for path in files_of(settings.database.url):
             yield TrustedPath(path, "named by the URL of the database")
+        if settings.database.key_file:
+            yield TrustedPath(settings.database.key_file, "the servers' key")
 
 
 def project_folder(project: Path | str | None = None) -> Path:
@@ -406,7 +408,10 @@ def open_store(settings: Settings, state: KeepState | None) -> "SqlDefinitionSto
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
 
     if settings.database is not None:
-        return SqlDefinitionStore(PostgresLocation(settings.database.url))
+        from toolkeep.storage.postgres.shared_state import row_key
+
+        key = row_key(settings.database, partial(_own_key, state))
+        return SqlDefinitionStore(PostgresLocation(settings.database.url), key)
     return SqlDefinitionStore(SqliteLocation(state.folder)) if state else None
 
 

@@ -18,7 +18,7 @@ from toolkeep.storage.group_commit import ThreadGroupCommit
 from toolkeep.storage.postgres.shared_database import SharedDatabase, columns
 from toolkeep.storage.row_key import RowKey
 
-log = logging.getLogger("toolkeep.flow")
+log = logging.getLogger("toolkeep.store")
 
 _PAIRS: Final = 20_000
 """Pairs that a server remembers; the least recently used is read again."""

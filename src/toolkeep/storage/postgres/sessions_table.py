@@ -23,7 +23,7 @@ from toolkeep.storage.postgres.measures_table import Measuring, PostgresMeasures
 from toolkeep.storage.postgres.shared_database import SharedDatabase, columns
 from toolkeep.storage.row_key import RowKey
 
-log = logging.getLogger("toolkeep.flow")
+log = logging.getLogger("toolkeep.store")
 
 _KNOWN: Final = 100_000
 """States that a server remembers, to notice that a row is gone; about 300 bytes each."""

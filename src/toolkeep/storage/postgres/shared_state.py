@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from toolkeep.config.settings import DatabaseSettings
+from toolkeep.errors import StoreUnavailable
+from toolkeep.limits import WEBHOOK_SECRET_CHARS
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.log_exchange import LogExchange
+from toolkeep.storage.postgres.log_table import LogTable
 from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
@@ -38,6 +44,12 @@ class SharedState:
         key = row_key(settings, own_key)
         self.ledger = PostgresLedger(self._database, key, self.changes.start)
         self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
+
+    def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
+        """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
+        database = self._opened()
+        table = LogTable(database, row_key(self._settings, self._own_key))
+        return LogExchange(log, table, self.changes, database.server, alarm)
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""
@@ -103,4 +115,18 @@ def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
 
 
 def _derived(settings: DatabaseSettings, own_key: Callable[[], bytes], purpose: bytes) -> bytes:
-    return hmac.digest(settings.key.encode() or own_key(), purpose, hashlib.sha256)
+    return hmac.digest(_servers_key(settings) or own_key(), purpose, hashlib.sha256)
+
+
+def _servers_key(settings: DatabaseSettings) -> bytes:
+    if not settings.key_file:
+        return settings.key.encode()
+    try:
+        key = Path(settings.key_file).read_bytes().strip()
+    except OSError as error:
+        reason = f"the servers' key cannot be read: {error.strerror}"
+        raise StoreUnavailable(settings.key_file, reason, hint="see database.key_file") from error
+    if len(key) < WEBHOOK_SECRET_CHARS:
+        hint = f"make one of {WEBHOOK_SECRET_CHARS} characters or more, such as with: openssl rand -hex 32"
+        raise StoreUnavailable(settings.key_file, "holds no key, or a short one", hint=hint)
+    return key
