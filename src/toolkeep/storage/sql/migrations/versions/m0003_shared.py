@@ -35,6 +35,61 @@ def upgrade() -> None:
         sa.Column("mac", sa.LargeBinary()),
         schema=SCHEMA,
     )
+    _make_requests()
+
+
+def _make_requests() -> None:
+    """Create what servers know of each other's clients: sessions, events, messages and running work."""
+    op.create_table(
+        "shared_mcp_sessions",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("about", sa.LargeBinary(), nullable=False),
+        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_events",
+        sa.Column("stream", sa.Text(), primary_key=True),
+        sa.Column("number", sa.Integer(), primary_key=True),
+        sa.Column("frame", sa.LargeBinary(), nullable=False),
+        sa.Column("is_last", sa.Boolean(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_messages",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_work",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("state", sa.LargeBinary(), nullable=False),
+        sa.Column("is_over", sa.Boolean(), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+
+
+_TABLES = (
+    "shared_work",
+    "shared_messages",
+    "shared_events",
+    "shared_mcp_sessions",
+    "shared_claims",
+    "shared_servers",
+)
 
 
 def downgrade() -> None:
@@ -43,5 +98,5 @@ def downgrade() -> None:
         op.drop_column("tokens", "mac")
         return
     op.drop_column("tokens", "mac", schema=SCHEMA)
-    for table in ("shared_claims", "shared_servers"):
+    for table in _TABLES:
         op.drop_table(table, schema=SCHEMA)
