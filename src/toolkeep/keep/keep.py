@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sandbox.launch import EarlyStart
     from toolkeep.sandbox.trusted_paths import ProcessTrust, TrustedPath
+    from toolkeep.storage.postgres.peers import Peers
     from toolkeep.storage.sql.change_feed import ChangeFeed, StateChangeFeed
     from toolkeep.stores.definitions import DefinitionStore
     from toolkeep.stores.records import KeepRecord
@@ -189,6 +190,8 @@ class Keep(ToolCatalog):
         self._hooks = tuple(before_call), tuple(after_call)
         self._sign_ins = sign_ins
         self._given_record = record
+        self.is_shared = False
+        """Whether other servers share its database."""
         self._making = threading.Lock()
         self._authorizing = threading.Lock()
         self._made: Pipeline | None = None
@@ -411,6 +414,11 @@ class Keep(ToolCatalog):
     def record(self) -> "KeepRecord":
         """The records of calls: log, bodies, ledger, approvals. Opened on first use."""
         return self._pipeline.record
+
+    @property
+    def peers(self) -> "Peers | None":
+        """The other servers on the same database; None for a keep without one."""
+        return getattr(self.record, "peers", None) if self.is_shared else None
 
     def holder(self, agent: str) -> "Holder":
         """An agent with its grant, as `toolkeep.policy.decision_explain` takes it."""

@@ -142,6 +142,7 @@ def open_keep(
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
         admitted=admitted,
     )
+    keep.is_shared = settings.database is not None
     providers: list[ToolProvider] = (
         [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
     )

@@ -103,6 +103,8 @@ class McpServer:
         function that returns it: clients whose call waits are told.
         """
         self.keep = keep
+        self.peers = keep.peers
+        """The other servers that share the database; None for a server that is alone."""
         self.agent = agent
         self.limits = limits
         self.client_answers = client_answers
@@ -427,6 +429,14 @@ class McpServer:
                 self._watches.end_unwanted()
                 raise
         return {}
+
+    async def hold_watched(self, connection: Connection) -> None:
+        """Subscribe to the resources that a client watches, which it may have named to another server."""
+        for uri in sorted(filter(self._is_upstream, connection.watched)):
+            try:
+                await self._watches.begin(uri, connection)
+            except ProtocolError:
+                connection.watched.discard(uri)
 
     def _unwatch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         connection.watched.discard(_uri(params))

@@ -21,6 +21,7 @@ from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 if TYPE_CHECKING:
     from toolkeep.config.settings import DatabaseSettings
     from toolkeep.execution.idempotency import Ledger
+    from toolkeep.storage.postgres.peers import Peers
     from toolkeep.storage.postgres.shared_state import SharedState as _Shared
 
 
@@ -71,6 +72,11 @@ class FileRecord:
         if self._secret_key is None:
             self._secret_key = self._own_key() if self._shared is None else self._shared.secret_key()
         return self._secret_key
+
+    @property
+    def peers(self) -> "Peers | None":
+        """The other servers on the same database; None without one."""
+        return None if self._shared is None else self._shared.peers()
 
     def _own_key(self) -> bytes:
         return Keys(self.folder).secret_key()

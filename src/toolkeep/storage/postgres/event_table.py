@@ -4,8 +4,9 @@ A stream is a row number 0, its head, and numbered events. Whoever writes a numb
 server that takes the writer for dead closes its stream with the next number, and only one of both is stored.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -57,9 +58,15 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 class StoredEvent(NamedTuple):
     """One event."""
 
+    stream: str
     number: int
     frame: bytes
     is_last: bool
+
+    @property
+    def name(self) -> bytes:
+        """Its id."""
+        return f"{self.stream}-{self.number}".encode()
 
 
 class Read(NamedTuple):
@@ -87,7 +94,7 @@ class EventRows:
         head: Head | None = None,
         is_last: bool = False,
         is_followed: bool = True,
-    ) -> Awaitable[bool]:
+    ) -> "asyncio.Future[bool]":
         """Store an event, durably; False if another server has closed the stream before.
 
         `head` comes with the first event; `is_followed` says that another server may wait for it.
@@ -110,7 +117,7 @@ class EventRows:
         def work(connection: Any) -> Read:
             rows = connection.execute(_READ, (stream, after)).fetchall()
             found = [
-                StoredEvent(number, bytes(frame), is_last)
+                StoredEvent(stream, number, bytes(frame), is_last)
                 for number, frame, is_last, mac in rows
                 if self._is_ours(stream, number, bytes(frame), mac, is_last=is_last)
             ]
@@ -134,7 +141,7 @@ class EventRows:
             )
         )
 
-    def forget(self, stream: str) -> Awaitable[object]:
+    def forget(self, stream: str) -> "asyncio.Future[Any]":
         """Delete a stream that was read to its end."""
         return self._transactions.run(
             lambda connection: connection.execute("DELETE FROM shared_events WHERE stream = %s", (stream,))

@@ -1,6 +1,7 @@
 """Runs the changes of many requests together, one transaction for each group."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from toolkeep.storage.group_commit import GroupCommit
@@ -16,7 +17,7 @@ class GroupTransactions:
         self._database = database
         self._groups: GroupCommit[Callable[[Any], Any], Any] = GroupCommit(self._make, quick_s=0.0)
 
-    def run(self, work: Callable[[Any], Result]) -> Awaitable[Result]:
+    def run(self, work: Callable[[Any], Result]) -> "asyncio.Future[Result]":
         """Run statements; they may run twice, as in `SharedDatabase.change`, and must not fail on data."""
         return self._groups.put(work)
 

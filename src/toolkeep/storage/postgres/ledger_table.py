@@ -155,7 +155,8 @@ class PostgresLedger:
         if not lost:
             return {}
         found = {
-            row[0]: row for row in connection.execute(_HELD, (UNSEEN_SERVER_SECONDS, [one.key for one in lost]))
+            row[0]: row
+            for row in connection.execute(_HELD, (UNSEEN_SERVER_SECONDS, [one.key for one in lost]))
         }
         return {one.call_id: self._earlier(*found[one.key]) for one in lost}
 

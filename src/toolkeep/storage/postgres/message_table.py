@@ -58,7 +58,11 @@ class MessageRows:
             rows = connection.execute(
                 "SELECT id, body, mac FROM shared_messages WHERE server = %s ORDER BY made_at", (server,)
             )
-            return [StoredMessage(name, bytes(body)) for name, body, mac in rows.fetchall() if self._is_ours(mac, name, server, bytes(body))]
+            return [
+                StoredMessage(name, bytes(body))
+                for name, body, mac in rows.fetchall()
+                if self._is_ours(mac, name, server, bytes(body))
+            ]
 
         return await self._transactions.run(work)
 

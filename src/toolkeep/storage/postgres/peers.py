@@ -42,10 +42,6 @@ _DROP_SECONDS: Final = 5.0
 _DROP: Final = "drop"
 
 
-class PeerGone(Exception):
-    """The server that was asked is gone; whether it acted is not known."""
-
-
 class _Envelope(msgspec.Struct, frozen=True):
     kind: str
     data: bytes
@@ -56,7 +52,12 @@ class Peers:
     """One server among those that share a PostgreSQL."""
 
     def __init__(
-        self, database: SharedDatabase, changes: SharedChanges, key: RowKey, server: Callable[[], str], secret: bytes
+        self,
+        database: SharedDatabase,
+        changes: SharedChanges,
+        key: RowKey,
+        server: Callable[[], str],
+        secret: bytes,
     ) -> None:
         """`server` returns the name of this process; `secret` is the same on all servers."""
         self._transactions = GroupTransactions(database)
@@ -116,8 +117,8 @@ class Peers:
 
     # --- to others -------------------------------------------------------------------------------
 
-    async def request(self, server: str, kind: str, data: bytes, emit: Emit = lambda _: None) -> bytes:
-        """Have another server act, and return its answer; raises `PeerGone`.
+    async def request(self, server: str, kind: str, data: bytes, emit: Emit = lambda _: None) -> bytes | None:
+        """Have another server act, and return its answer; None if it is gone, and may have acted or not.
 
         `emit` gets the frames that come before the answer.
         """
@@ -135,7 +136,7 @@ class Peers:
             raise
         finally:
             self.spawn(self._settle(name))
-        raise PeerGone
+        return None
 
     async def tell_all(self, kind: str, data: bytes) -> None:
         """Have all other servers act."""

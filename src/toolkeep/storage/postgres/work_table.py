@@ -4,8 +4,9 @@ A row holds the state of a piece of work, and its result. It belongs to one agen
 writes it; where that server is gone, another ends it, once: a state that is final stays.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -55,7 +56,7 @@ class WorkRows:
         self._transactions = transactions
         self._key = key
 
-    def put(self, work: StoredWork) -> Awaitable[None]:
+    def put(self, work: StoredWork) -> "asyncio.Future[None]":
         """Store a state; nothing happens once a final one is stored."""
         row = (*self._columns(work), self._key.mac(*self._parts(work)))
 
