@@ -18,14 +18,11 @@ from toolkeep.mcp_server.connection import Connection
 from toolkeep.mcp_server.http_response import Reply
 from toolkeep.mcp_server.resumable_streams import split_event
 from toolkeep.mcp_server.shared_sessions import SharedSessions, session_key
+from toolkeep.mcp_server.tasks import OUTCOME_UNKNOWN
 from toolkeep.storage.postgres.event_table import Head, StoredEvent
 from toolkeep.storage.postgres.peers import Emit, Peers
 
 _DONE: Final = b"done"
-OUTCOME_UNKNOWN: Final = (
-    "The server that ran the request is gone; whether it had an effect is unknown. "
-    "Find out what it did before you call again."
-)
 
 
 class _Answer(msgspec.Struct):

@@ -105,7 +105,11 @@ class RunningCalls:
         )
         if self._peers is not None:
             self._peers.attend()
-            await self._peers.work.put(_stored(call, self._peers.server))  # before the client hears of it
+            try:
+                await self._peers.work.put(_stored(call, self._peers.server))  # before the client hears of it
+            except asyncio.CancelledError:
+                self._peers.spawn(self._peers.work.delete([call.id]))
+                raise
         self._calls[call.id] = call
         return call
 

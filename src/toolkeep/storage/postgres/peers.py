@@ -23,7 +23,7 @@ from toolkeep.storage.postgres.mcp_session_table import SESSION_TOPIC, SessionRo
 from toolkeep.storage.postgres.message_table import MESSAGE_TOPIC, MessageRows, StoredMessage
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
-from toolkeep.storage.postgres.work_table import WORK_TOPIC, WorkRows
+from toolkeep.storage.postgres.work_table import WORK_TOPIC, StoredWork, WorkRows
 from toolkeep.storage.row_key import RowKey
 
 log = logging.getLogger("toolkeep.store")
@@ -182,6 +182,10 @@ class Peers:
     def drop_later(self, stream: str, number: int) -> None:
         """Delete an event soon."""
         self._late.append((time.monotonic(), stream, number))
+
+    def put_later(self, work: StoredWork) -> None:
+        """Store a state of work, in the order of the calls; nobody waits for it."""
+        self.work.put(work).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run work that nobody waits for; what the database refuses is left."""
