@@ -15,7 +15,6 @@ from toolkeep.mcp_server.client_context import Client, Requests, fits, forget_cu
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.progress_notifications import Progress
 
-
 Outliving = Callable[[asyncio.Task[Any]], object]
 outliving: ContextVar[Outliving | None] = ContextVar("toolkeep_outliving", default=None)
 """Called with work that outlives its request, so that revoking the token can cancel it."""

@@ -132,6 +132,8 @@ class McpServer:
         self._told: dict[str, dict[str, Any]] = {}
         """States of other servers' tasks that subscribers were told."""
         if self.peers is not None:
+            from toolkeep.storage.postgres.work_table import WORK_TOPIC
+
             self.peers.on(RESUME, self._resume)
             self.peers.listen(WORK_TOPIC, self._task_changed)
 

@@ -83,9 +83,8 @@ class Elsewhere:
         if read.head.request is None:
             # Messages that belong to no request come to this server from now on.
             await self._peers.request(read.head.server, "release", name.encode())
-            read = await self._peers.events.read(name, -1)
-            if read.head is None:
-                return None
+            again = await self._peers.events.read(name, after)
+            return read.head, again.events
         return read.head, [one for one in read.events if one.number > after]
 
     async def follow(self, event: str, head: Head, reply: Reply) -> None:

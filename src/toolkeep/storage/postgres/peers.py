@@ -185,7 +185,7 @@ class Peers:
 
     def put_later(self, work: StoredWork) -> None:
         """Store a state of work, in the order of the calls; nobody waits for it."""
-        self.work.put(work).add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.work.put(work).add_done_callback(_ignore)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run work that nobody waits for; what the database refuses is left."""
@@ -273,10 +273,13 @@ class Peers:
     async def _act(self, name: str, envelope: _Envelope) -> None:
         sent = 0
 
-        def emit(frame: bytes, *, is_last: bool = False) -> Awaitable[bool]:
+        def append(frame: bytes, *, is_last: bool) -> "asyncio.Future[bool]":
             nonlocal sent
             sent += 1
             return self.events.append(name, sent, frame, is_last=is_last)
+
+        def emit(frame: bytes) -> None:
+            append(frame, is_last=False).add_done_callback(_ignore)
 
         handler = self._handlers.get(envelope.kind)
         answer = b""
@@ -287,7 +290,7 @@ class Peers:
             log.exception("a message of another server could not be acted on", extra={"kind": envelope.kind})
         if envelope.asks:
             with contextlib.suppress(StoreUnavailable):
-                await emit(answer, is_last=True)
+                await append(answer, is_last=True)
 
     def _sweep(self) -> None:
         now = time.monotonic()
@@ -299,6 +302,12 @@ class Peers:
             self._swept_at = now
             self.spawn(self.events.expire())
             self.spawn(self.work.expire())
+
+
+def _ignore(done: "asyncio.Future[Any]") -> None:
+    """The database is away: nobody waits for this."""
+    if not done.cancelled():
+        done.exception()
 
 
 async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
