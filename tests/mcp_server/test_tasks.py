@@ -373,7 +373,7 @@ def test_of_a_task_that_has_ended_only_its_result_is_kept_also_before_anybody_lo
         held = tasks.Tasks()
         running = DetachedRequest(Connection("a", is_modern=True), lambda _: None, {})
         running.start(given("much"))
-        held.create("a", running, lambda ended: {"text": ended.task.result()})
+        await held.create("a", running, lambda ended: {"text": ended.task.result()})
         await until(running.task.done)
         await asyncio.sleep(0)
         gone = weakref.ref(running)

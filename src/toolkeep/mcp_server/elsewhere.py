@@ -7,7 +7,7 @@ checked by the server that the request reached; the other trusts messages, which
 
 import asyncio
 import contextlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,17 @@ class _Answer(msgspec.Struct):
 class _Cancel(msgspec.Struct):
     session: str
     request: Id
+
+
+class Replay(NamedTuple):
+    """Stored events of a stream."""
+
+    stream: str
+    after: int
+    head: Head
+    events: list[StoredEvent]
+    is_over: bool
+    """Whether the stream has its last event."""
 
 
 class Elsewhere:
@@ -67,7 +78,7 @@ class Elsewhere:
         data = msgspec.json.encode(_Cancel(session_key(connection.session), request))
         await self._peers.tell_all("cancel", data)
 
-    async def replay(self, connection: Connection, event: str) -> "tuple[Head, list[StoredEvent]] | None":
+    async def replay(self, connection: Connection, event: str) -> Replay | None:
         """A stream of another server and its events after one; None if not all of them are stored."""
         name, after = split_event(event)
         if not name:
@@ -84,19 +95,19 @@ class Elsewhere:
             # Messages that belong to no request come to this server from now on.
             await self._peers.request(read.head.server, "release", name.encode())
             again = await self._peers.events.read(name, after)
-            return read.head, again.events
-        return read.head, [one for one in read.events if one.number > after]
+            return Replay(name, after, read.head, again.events, is_over=False)
+        events = [one for one in read.events if one.number > after]
+        return Replay(name, after, read.head, events, is_over=read.events[-1].is_last)
 
-    async def follow(self, event: str, head: Head, reply: Reply) -> None:
-        """Pass on the events of another server's stream after one, up to its end."""
-        name, after = split_event(event)
-        telling = asyncio.ensure_future(self._say_followed(head.server, name))
+    async def follow(self, replay: Replay, reply: Reply) -> None:
+        """Pass on what comes after the replayed events of another server's stream, up to its end."""
+        after = replay.events[-1].number if replay.events else replay.after
+        telling = asyncio.ensure_future(self._say_followed(replay.head.server, replay.stream))
         try:
-            async for one in self._peers.follow(name, after, lost=_lost):
+            async for one in self._peers.follow(replay.stream, after, lost=_lost):
                 reply.emit(one.frame, name=one.name)
         finally:
             telling.cancel()
-        reply.end()
 
     async def _say_followed(self, server: str, name: str) -> None:
         while True:

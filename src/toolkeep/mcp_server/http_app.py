@@ -443,18 +443,19 @@ class McpApp:
         replayed = await elsewhere.replay(connection, last)
         if replayed is None or connection.streams is None or task is None:
             return await reply.json(400, refusal(None, ProtocolError(INVALID_REQUEST, _NOT_KEPT)))
-        head, events = replayed
         reply.open()
-        if head.request is None:
-            for event in events:
-                reply.emit(event.frame, name=event.name)
+        for event in replayed.events:
+            reply.emit(event.frame, name=event.name)
+        if replayed.head.request is None:
             stream = _listening(connection, connection.streams)
             stream.attach(reply)
             return await self._send_events(connection, stream, asked)
         reply.watch(asked.receive, task)
         self._listening.add(task)
         try:
-            await elsewhere.follow(last, head, reply)
+            if not replayed.is_over:
+                await elsewhere.follow(replayed, reply)
+            reply.end()
             await reply.until_closed()
         except asyncio.CancelledError:
             if not reply.is_gone:  # shutdown: the client resumes on another server

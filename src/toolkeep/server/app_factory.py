@@ -55,7 +55,7 @@ def make_app(
         tokens=tokens,
         authenticator=BearerAuth(tokens),
         limits=limits,
-        calls=RunningCalls(peers=keep.peers),
+        calls=RunningCalls(keep),
         health=Health(keep, {"log": lambda: _log_is_writable(keep), "store": lambda: _store_answers(keep)}),
         metrics=start_metrics(keep) if has_metrics else None,
         has_traces=has_traces,

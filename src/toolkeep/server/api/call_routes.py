@@ -109,11 +109,11 @@ async def call_tool(
         _asked.reset(token)
 
 
-async def submit_result(keep: Keep, caller: Caller, call_id: str, value: Any) -> ToolResult:
+async def submit_result(calls: RunningCalls, caller: Caller, call_id: str, value: Any) -> ToolResult:
     """Submit the result of a call that the client executes itself."""
     # Only a host that is trusted with sessions says what a service made, as it says what the user said.
     forwarded = not caller.has_scope(Scope.SESSION)
-    return await keep.submit(call_id, value, agent=caller.agent, forwarded=forwarded)
+    return await calls.submit(caller.agent, call_id, value, forwarded=forwarded)
 
 
 class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,6 +269,8 @@ async def _made(service: Service, request: Request, body: RawCall, key: str) -> 
             if not is_ending:
                 raise
             return said
+    if result.status == "pending":
+        await service.calls.await_submission(result)
     return await exchange.finish(result)
 
 
@@ -293,7 +295,7 @@ class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def _submit(service: Service, request: Request) -> Response:
     body = await request.read(SubmitBody)
-    return told(await submit_result(service.keep, request.caller, request.names["id"], body.value))
+    return told(await submit_result(service.calls, request.caller, request.names["id"], body.value))
 
 
 class ResultView(msgspec.Struct, frozen=True, kw_only=True):

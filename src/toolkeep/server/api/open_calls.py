@@ -17,6 +17,7 @@ from toolkeep.calls import ToolResult
 from toolkeep.errors import Code, StoreUnavailable
 from toolkeep.execution.idempotency import decode, encode
 from toolkeep.host.clock import iso
+from toolkeep.keep.keep import Keep
 from toolkeep.limits import OPEN_CALL_SECONDS, OPEN_CALLS
 from toolkeep.mcp_server.disconnects import DisconnectWatch
 from toolkeep.server.http.bearer_auth import Caller
@@ -56,6 +57,15 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes = b""
 
 
+class _Submission(msgspec.Struct):
+    """The client's result of a call that another server made."""
+
+    agent: str
+    call_id: str
+    value: Any
+    forwarded: bool
+
+
 class CallView(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call stands that was answered with 202."""
 
@@ -72,12 +82,13 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
 class RunningCalls:
     """The calls of this server: how many run, and those that clients may poll."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, peers: "Peers | None" = None) -> None:
-        """`peers` are the other servers that share the database."""
+    def __init__(self, keep: Keep, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._peers = peers
+        self._submit = keep.submit
+        self._peers = peers = keep.peers
         if peers is not None:
             peers.on("cancel call", self._on_cancel)
+            peers.on("submit", self._on_submit)
         self._calls: dict[str, OpenCall] = {}
         self.watch = DisconnectWatch()
         self.in_flight = 0
@@ -158,6 +169,44 @@ class RunningCalls:
         else:
             _cancel(call)
         return call
+
+    async def await_submission(self, result: ToolResult) -> None:
+        """Let other servers know of a call that its client executes."""
+        if self._peers is not None:
+            from toolkeep.storage.postgres.work_table import StoredWork
+
+            self._peers.attend()
+            await self._peers.work.put(
+                StoredWork(
+                    id=result.call_id,
+                    kind="submit",
+                    agent=result.agent,
+                    server=self._peers.server,
+                    state=b"",
+                    is_over=False,
+                )
+            )
+
+    async def submit(self, agent: str, call_id: str, value: Any, *, forwarded: bool) -> ToolResult:
+        """Submit the client's result of a call, of this server or of another."""
+        result = await self._submit(call_id, value, agent=agent, forwarded=forwarded)
+        if result.code is not Code.NOT_PENDING or self._peers is None:
+            if self._peers is not None:
+                self._peers.spawn(self._peers.work.delete([call_id]))
+            return result
+        found = await self._peers.work.find(call_id, "submit", agent)
+        if found is None or found.server == self._peers.server:
+            return result
+        data = msgspec.json.encode(_Submission(agent, call_id, value, forwarded))
+        said = await self._peers.request(found.server, "submit", data)
+        if not said:
+            raise _lost()
+        return decode(said)
+
+    async def _on_submit(self, data: bytes, _: object) -> bytes:
+        said = msgspec.json.decode(data, type=_Submission)
+        result = await self.submit(said.agent, said.call_id, said.value, forwarded=said.forwarded)
+        return encode(result)
 
     async def _on_cancel(self, data: bytes, _: object) -> bytes:
         """A client of another server cancels a call, which that server found by its agent."""

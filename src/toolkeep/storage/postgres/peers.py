@@ -157,6 +157,7 @@ class Peers:
         `lost` makes the event that then closes it, once, whoever follows it.
         """
         self.attend()
+        is_closed = False
         with self._woken(f"{EVENT_TOPIC} {stream}") as woken:
             while True:
                 woken.clear()
@@ -168,9 +169,10 @@ class Peers:
                     after = event.number
                 if read.is_written:
                     await woken.wait()
-                elif lost is None:
+                elif lost is None or is_closed:  # what stands in its place is forged
                     return
                 else:
+                    is_closed = True
                     await self.events.append(stream, after + 1, lost(read.head), is_last=True)
 
     async def until_changed(self, work: str, seconds: float) -> None:

@@ -20,7 +20,7 @@ from toolkeep.storage.row_key import RowKey
 log = logging.getLogger("toolkeep.store")
 
 WORK_TOPIC: Final = "work"
-Kind = Literal["task", "call"]
+Kind = Literal["task", "call", "submit"]
 
 _PUT = """
 INSERT INTO shared_work AS work VALUES (%s, %s, %s, %s, %s, %s, now(), %s)
