@@ -37,7 +37,8 @@ def two_keeps(
 
 def kill(postgres: Cluster, keep: Keep) -> None:
     """Have other servers take the server of a keep for dead."""
-    keep.record._shared.changes.close()  # type: ignore[attr-defined]
+    assert keep.shared is not None
+    keep.shared.changes.close()
     peers = keep.peers
     assert peers is not None
     execute(postgres, f"DELETE FROM shared_servers WHERE id = '{peers.server}'")  # noqa: S608 -- our own

@@ -60,6 +60,13 @@ PORT = 8765
 )
 @click.option("--client-answers", is_flag=True, help="Let MCP clients approve calls of up to medium danger.")
 @click.option(
+    "--drain",
+    "drain_s",
+    type=click.FloatRange(0, 3_600),
+    metavar="SECONDS",
+    help="How long to serve, not ready, before shutdown.  [default: 5 with a shared database, else 0]",
+)
+@click.option(
     "--grace",
     "grace_s",
     type=click.FloatRange(1, 3_600),
@@ -97,6 +104,7 @@ def command(
     issuers: tuple[str, ...],
     wait_s: float | None,
     client_answers: bool,
+    drain_s: float | None,
     grace_s: float,
     rate: float,
     metrics: bool | None,
@@ -115,7 +123,8 @@ def command(
     rest is shown, and waits for your y.
 
     With --json the address and the logs are lines of JSON.
-    Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
+    Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended, on a
+    second one at once.
     """
     _check_installed({"prometheus_client": metrics or False, "opentelemetry": has_traces})
     has_metrics = find_spec("prometheus_client") is not None if metrics is None else metrics
@@ -126,19 +135,19 @@ def command(
     from toolkeep.cli.isolation_notice import warn_soon
     from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
     from toolkeep.keep.open import (
+        open_sign_in_codes,
         open_state,
         open_tokens,
         open_witness,
         project_folder,
         read_configuration,
     )
-    from toolkeep.limits import ServerLimits
+    from toolkeep.limits import DRAIN_SECONDS, ServerLimits
     from toolkeep.server.app_factory import make_app
     from toolkeep.server.run_server import is_loopback, names_of, serve
 
     if as_json:
         _log_json()
-    limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
     root = project_folder(project)
     served = served_files(tools, root, holds_back=False)
     named = served.files if served else ()
@@ -147,8 +156,11 @@ def command(
     public = base_url.rstrip("/") or address
     state = open_state(root)
     settings = read_configuration(root, state)
+    if drain_s is None:
+        drain_s = DRAIN_SECONDS if settings.database else 0.0
+    limits = ServerLimits(drain_s=drain_s, grace_s=grace_s, requests_per_second=rate)
     folder = state.folder if state is not None else None
-    codes = _codes(folder) if has_page else None
+    codes = open_sign_in_codes(root) if has_page else None
     whole_files = whole(files)
     with contextlib.ExitStack() as stack:
         stack.enter_context(sock)
@@ -262,12 +274,6 @@ def _followed(named: "Sequence[ToolsFile]") -> "AbstractContextManager[ReloadedF
     from toolkeep.cli.reload import reloaded_files
 
     return reloaded_files(named)
-
-
-def _codes(folder: Path | None) -> "SignInCodes":
-    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
-
-    return MemorySignInCodes() if folder is None else FileSignInCodes(folder)
 
 
 def _say_begun(address: str, *, as_json: bool) -> None:

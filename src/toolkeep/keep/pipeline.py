@@ -498,6 +498,9 @@ class Pipeline:
         return found if found is not None and self.authorizer.sees(request.agent, found) else None
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
+        if problem := self._registry.problem:
+            message = f"What other servers disabled or withdrew is not known: {problem}"
+            return refuse(request, Code.STORE_UNAVAILABLE, message, "Try again soon.")
         sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
         return resolve_name(
             request.tool,

@@ -109,7 +109,7 @@ class McpApp:
         if server.peers is not None:
             self._share(server.peers)
         self._watch = DisconnectWatch()
-        self._listening: set[asyncio.Task[Any]] = set()
+        self._listening: dict[asyncio.Task[Any], Reply] = {}
         self._has_headers: dict[str, bool] = {}
         self._own_ports = OwnPorts()
 
@@ -140,7 +140,8 @@ class McpApp:
 
     def let_go(self) -> None:
         """Close idle SSE streams at shutdown; they would never end by themselves."""
-        for task in self._listening:
+        for task, reply in self._listening.items():
+            reply.advise_retry()
             task.cancel()
 
     def close(self) -> None:
@@ -358,7 +359,7 @@ class McpApp:
         self._watch.add(reply)
         connection.running[message_id] = task
         if message.method == LISTEN:
-            self._listening.add(task)
+            self._listening[task] = reply
         emit = reply.emit if stream is None else stream.emit
         try:
             return answer(message_id, await self._server.handle(message, connection, emit))
@@ -377,7 +378,7 @@ class McpApp:
             self._watch.discard(reply)
             reply.stop_watching()
             connection.running.pop(message_id, None)
-            self._listening.discard(task)
+            self._listening.pop(task, None)
 
     def _modern(self, message: Message, asked: Asked) -> Connection:
         head = asked.head
@@ -472,7 +473,7 @@ class McpApp:
             return
         stream.prime()
         reply.watch(asked.receive, task)
-        self._listening.add(task)
+        self._listening[task] = reply
         try:
             if self._elsewhere is not None and connection.watched:
                 await self._server.hold_watched(connection)
@@ -482,7 +483,7 @@ class McpApp:
                 reply.end()
                 await reply.until_closed()
         finally:
-            self._listening.discard(task)
+            self._listening.pop(task, None)
             reply.stop_watching()
             stream.detach(reply)
 

@@ -169,6 +169,11 @@ class Authorizer:
             # changes.
             self._agents = {**self._agents, name: agent}
 
+    def drop(self, name: str) -> None:
+        """Refuse an agent from now on, as one that was never declared."""
+        with self._lock:
+            self._agents = {held: agent for held, agent in self._agents.items() if held != name}
+
     def _written(self) -> Iterator[str]:
         """Every folder that tools of any agent may write, here or in another process with the same agents."""
         yield from writable_folders()

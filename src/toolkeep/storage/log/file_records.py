@@ -19,10 +19,9 @@ from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 if TYPE_CHECKING:
-    from toolkeep.config.settings import DatabaseSettings
     from toolkeep.execution.idempotency import Ledger
-    from toolkeep.storage.postgres.peers import Peers
-    from toolkeep.storage.postgres.shared_state import SharedState as _Shared
+    from toolkeep.storage.postgres.shared_changes import SharedChanges
+    from toolkeep.storage.postgres.shared_state import SharedState
 
 
 class FileRecord:
@@ -35,17 +34,16 @@ class FileRecord:
         checkpoint_file: str = "",
         checkpoint_webhook: str = "",
         witnesses: Mapping[str, str] | None = None,
-        database: "DatabaseSettings | None" = None,
+        shared: "SharedState | None" = None,
     ) -> None:
         """`witnesses` are the URLs of the witnesses that cosign the log, with their keys.
 
-        `database`: what several servers decide together is stored there.
+        `shared` is what several servers decide together; whoever gave it closes it.
         """
         self.folder = folder
-        self._shared: _Shared | None = None
+        self._shared = shared
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
-        self.ledger: Ledger
         self.approvals = SqliteApprovals(folder)
         self.sessions = SqliteSessionStates(folder)
         self._publisher: Publisher | None = None
@@ -59,24 +57,18 @@ class FileRecord:
             ]
             self._sender = WitnessSender(self.log, clients)
         self._secret_key: bytes | None = None
-        if database is not None:
-            from toolkeep.storage.postgres.shared_state import SharedState
+        self.ledger: Ledger = SqliteLedger(folder) if shared is None else shared.ledger
 
-            self._shared = SharedState(database, self._own_key)
-            self.ledger = self._shared.ledger
-        else:
-            self.ledger = SqliteLedger(folder)
+    @property
+    def shared_changes(self) -> "SharedChanges | None":
+        """What other servers change in the shared database, if there is one."""
+        return None if self._shared is None else self._shared.changes
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
         if self._secret_key is None:
             self._secret_key = self._own_key() if self._shared is None else self._shared.secret_key()
         return self._secret_key
-
-    @property
-    def peers(self) -> "Peers | None":
-        """The other servers on the same database; None without one."""
-        return None if self._shared is None else self._shared.peers()
 
     def _own_key(self) -> bytes:
         return Keys(self.folder).secret_key()
@@ -107,7 +99,7 @@ class FileRecord:
                 closing.callback(self._publisher.close)
             if self._sender is not None:
                 closing.callback(self._sender.close)
-            closing.callback((self._shared or self.ledger).close)
+            closing.callback(self.ledger.close)
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)

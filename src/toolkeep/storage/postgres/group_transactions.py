@@ -21,9 +21,5 @@ class GroupTransactions:
         """Run statements; they may run twice, as in `SharedDatabase.change`, and must not fail on data."""
         return self._groups.put(work)
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._database.close()
-
     def _make(self, works: Sequence[Callable[[Any], Any]]) -> list[Any]:
         return self._database.change(lambda connection: [work(connection) for work in works])

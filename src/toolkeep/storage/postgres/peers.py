@@ -51,18 +51,11 @@ class _Envelope(msgspec.Struct, frozen=True):
 class Peers:
     """One server among those that share a PostgreSQL."""
 
-    def __init__(
-        self,
-        database: SharedDatabase,
-        changes: SharedChanges,
-        key: RowKey,
-        server: Callable[[], str],
-        secret: bytes,
-    ) -> None:
-        """`server` returns the name of this process; `secret` is the same on all servers."""
+    def __init__(self, database: SharedDatabase, changes: SharedChanges, key: RowKey, secret: bytes) -> None:
+        """`secret` is the same on all servers."""
         self._transactions = GroupTransactions(database)
         self._changes = changes
-        self._name = server
+        self._database = database
         self.secret = secret
         self.sessions = SessionRows(self._transactions, key)
         self.events = EventRows(self._transactions, key)
@@ -84,7 +77,7 @@ class Peers:
     @property
     def server(self) -> str:
         """The name of this process among the servers."""
-        return self._name()
+        return self._database.server
 
     def on(self, kind: str, handler: Handler) -> None:
         """Act on the messages of a kind."""
@@ -109,11 +102,6 @@ class Peers:
         for end in self._unwatch:
             end()
         self._unwatch, self._loop = [], None
-
-    def disconnect(self) -> None:
-        """Close the connection."""
-        self.close()
-        self._transactions.close()
 
     # --- to others -------------------------------------------------------------------------------
 

@@ -4,27 +4,60 @@ import hashlib
 import hmac
 import socket
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.peers import Peers
+from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
-from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
+from toolkeep.storage.postgres.shared_register import SharedRegister
+from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sqlite.state_db import KeepState
+from toolkeep.stores.api_tokens import KeptToken
+
+_SIGNED_OUT: Final = "sign-outs"
 
 
 class SharedState:
     """The stores of one server. Nothing connects before the first use."""
 
-    def __init__(self, settings: DatabaseSettings, own_key: Callable[[], bytes]) -> None:
+    def __init__(self, settings: DatabaseSettings, own_key: Callable[[], bytes], folder: Path) -> None:
         """`own_key` is that of the state folder, for a keep that is alone on its database."""
         self._settings = settings
+        self._folder = folder
         self._own_key = own_key
-        self._database = SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
+        self._server = ServerId()
+        self._databases: list[SharedDatabase] = []
+        self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
         self._peers: Peers | None = None
+
+    def keep_state(self) -> KeepState:
+        """The state of the server, with the switches of all servers."""
+        key = row_key(self._settings, self._own_key)
+        register = SharedRegister("switches", bool, self._opened(), key, self._folder)
+        return SharedKeepState(self._folder, register, self.changes)
+
+    def page_key(self) -> bytes:
+        """The key under which sessions of the page are sealed."""
+        return _derived(self._settings, self._own_key, b"toolkeep page")
+
+    def signed_out(self) -> SharedSignedOut:
+        """The sessions of the page that were ended on any server."""
+        key = row_key(self._settings, self._own_key)
+        register = SharedRegister(_SIGNED_OUT, float, self._opened(), key, self._folder)
+        return SharedSignedOut(register, _SIGNED_OUT, self.changes)
+
+    def sign_in_codes(self) -> SharedSignInCodes:
+        """The codes of links to the page."""
+        key = row_key(self._settings, self._own_key)
+        return SharedSignInCodes(SharedRegister("links", float, self._opened(), key, self._folder))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
@@ -34,11 +67,10 @@ class SharedState:
         """What this server and the others tell each other about their clients."""
         if self._peers is None:
             self._peers = Peers(
-                SharedDatabase(self._database.place, is_single=self._settings.is_single),
+                self._opened(),
                 self.changes,
                 row_key(self._settings, self._own_key),
-                server=lambda: self._database.server,
-                secret=_derived(self._settings, self._own_key, b"toolkeep request states"),
+                _derived(self._settings, self._own_key, b"toolkeep request states"),
             )
         return self._peers
 
@@ -46,9 +78,30 @@ class SharedState:
         """Settle what waits, and close."""
         self.ledger.close()
         if self._peers is not None:
-            self._peers.disconnect()
+            self._peers.close()
         self.changes.close()
-        self._database.close()
+        for database in self._databases:
+            database.close()
+
+    def _opened(self) -> SharedDatabase:
+        """A connection for one store, closed with all others."""
+        database = open_database(self._settings, self._server)
+        self._databases.append(database)
+        return database
+
+
+def open_shared_tokens(
+    settings: DatabaseSettings, own_key: Callable[[], bytes], folder: Path | None
+) -> SharedTokens:
+    """The tokens of a keep, over a connection of their own."""
+    database = open_database(settings)
+    key = row_key(settings, own_key)
+    return SharedTokens(SharedRegister("tokens", KeptToken, database, key, folder), database)
+
+
+def open_database(settings: DatabaseSettings, server: ServerId | None = None) -> SharedDatabase:
+    """A connection to the shared database; each store has its own."""
+    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single, server=server)
 
 
 def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
