@@ -11,7 +11,7 @@ import pytest
 from tests.mcp_server import conftest
 from tests.mcp_server.talk import TASKS, Exchange, Http, modern_request, until
 from tests.storage.cluster import Cluster
-from tests.storage.two_keeps import execute, kill, two_keeps
+from tests.storage.two_keeps import execute, kill, peers_of, two_keeps
 from toolkeep import Keep, ToolContext, tool
 from toolkeep.mcp_server.client_approvals import ask_client
 from toolkeep.mcp_server.client_context import current_client
@@ -106,7 +106,6 @@ def text(message: dict[str, Any]) -> str:
 # --- sessions ------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("SCL-2")
 def test_a_session_of_one_server_is_served_by_the_other_and_ends_on_both(
     postgres: Cluster, keeps: tuple[Keep, Keep]
 ) -> None:
@@ -174,18 +173,16 @@ def test_a_message_that_no_server_wrote_is_not_acted_on(postgres: Cluster, keeps
         waiting = pair.one.begin(call("wait_for_ever", label="one"))
         await until(lambda: conftest.begun)
         # As somebody with the credential of the database alone would have it sent again.
-        peers = pair.keeps[1].peers
-        assert peers is not None
-        body: list[bytes] = []
+        peers = peers_of(pair.keeps[1])
+        sent: list[bytes] = []
         real = peers._messages._send
-        peers._messages._send = lambda connection, name, server, data: body.append(data)  # type: ignore[method-assign]
+        peers._messages._send = lambda connection, name, server, body: sent.append(body)  # type: ignore[method-assign]
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
         await pair.other.post(cancel)
-        home = pair.keeps[0].peers
-        assert home is not None
+        home = peers_of(pair.keeps[0])
         pair.sql(
             f"INSERT INTO shared_messages VALUES "  # noqa: S608 -- our own
-            f"('x', '{home.server}', decode('{body[0].hex()}', 'hex'), now(), 'forged')"
+            f"('x', '{home.server}', decode('{sent[0].hex()}', 'hex'), now(), 'forged')"
         )
         await asyncio.sleep(1.5)
         is_waiting = not waiting.task.done()

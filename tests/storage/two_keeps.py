@@ -9,6 +9,7 @@ import pytest
 
 from tests.storage.cluster import Cluster
 from toolkeep import Keep, open_keep
+from toolkeep.storage.postgres.peers import Peers
 from toolkeep.storage.sql.database_location import SCHEMA
 
 CONFIGURATION = """
@@ -35,13 +36,18 @@ def two_keeps(
         yield opened("one"), opened("other")
 
 
+def peers_of(keep: Keep) -> Peers:
+    """The server of a keep, among those on its database."""
+    assert keep.shared is not None
+    return keep.shared.peers()
+
+
 def kill(postgres: Cluster, keep: Keep) -> None:
     """Have other servers take the server of a keep for dead."""
     assert keep.shared is not None
     keep.shared.changes.close()
-    peers = keep.peers
-    assert peers is not None
-    execute(postgres, f"DELETE FROM shared_servers WHERE id = '{peers.server}'")  # noqa: S608 -- our own
+    server = peers_of(keep).server
+    execute(postgres, f"DELETE FROM shared_servers WHERE id = '{server}'")  # noqa: S608 -- our own
 
 
 def execute(postgres: Cluster, statement: str) -> None:

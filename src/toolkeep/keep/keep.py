@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sandbox.launch import EarlyStart
     from toolkeep.sandbox.trusted_paths import ProcessTrust, TrustedPath
-    from toolkeep.storage.postgres.peers import Peers
     from toolkeep.storage.postgres.shared_state import SharedState
     from toolkeep.storage.sql.change_feed import ChangeFeed
     from toolkeep.storage.sqlite.state_db import StateFollower
@@ -480,11 +479,6 @@ class Keep(ToolCatalog):
     def record(self) -> "KeepRecord":
         """The records of calls: log, bodies, ledger, approvals. Opened on first use."""
         return self._pipeline.record
-
-    @property
-    def peers(self) -> "Peers | None":
-        """The other servers on the same database; None for a keep without one."""
-        return None if self._shared is None else self._shared.peers()
 
     def holder(self, agent: str) -> "Holder":
         """An agent with its grant, as `toolkeep.policy.decision_explain` takes it."""

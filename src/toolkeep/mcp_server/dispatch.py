@@ -66,7 +66,7 @@ from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.features import Completer, Features, Prompt, Resource
 from toolkeep.mcp_server.subscriptions import Kind, SeenLists, Subscription, Subscriptions
 from toolkeep.mcp_server.tool_search import STANDING_FOR_ALL
-from toolkeep.mcp_server.tools_call import RESUME, PassedOn, ToolCallHandler, from_any_thread
+from toolkeep.mcp_server.tools_call import RESUME, PassedOn, ToolCallHandler, from_any_thread, peers_of
 from toolkeep.mcp_server.tools_list import ToolList
 from toolkeep.mcp_server.upstream_items import UpstreamItems, value_of
 from toolkeep.mcp_server.upstream_watches import UpstreamWatches
@@ -105,7 +105,7 @@ class McpServer:
         function that returns it: clients whose call waits are told.
         """
         self.keep = keep
-        self.peers = keep.peers
+        self.peers = peers_of(keep)
         """The other servers that share the database; None for a server that is alone."""
         self.agent = agent
         self.limits = limits
@@ -118,6 +118,7 @@ class McpServer:
         self.hub = Subscriptions(self._concerned)
         self._watches = UpstreamWatches(keep, self._items, self.hub)
         self.hub.on_leave = self._watches.end_unwanted
+        self.hub.hold_watched = self._hold_watched
         self.calling = ToolCallHandler(keep, finds_tools=find_tools, page_url=page_url)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
@@ -483,8 +484,7 @@ class McpServer:
                 raise
         return {}
 
-    async def hold_watched(self, connection: Connection) -> None:
-        """Subscribe to the resources that a client watches, which it may have named to another server."""
+    async def _hold_watched(self, connection: Connection) -> None:
         for uri in sorted(filter(self._is_upstream, connection.watched)):
             try:
                 await self._watches.begin(uri, connection)

@@ -118,7 +118,7 @@ class McpApp:
         from toolkeep.mcp_server.elsewhere import Elsewhere
         from toolkeep.mcp_server.shared_sessions import SharedSessions
 
-        sessions = SharedSessions(self._server.hub, peers, self._server.hold_watched)
+        sessions = SharedSessions(self._server.hub, peers)
         self._sessions, self._elsewhere = sessions, Elsewhere(peers, sessions)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -452,7 +452,7 @@ class McpApp:
             stream.attach(reply)
             return await self._send_events(connection, stream, asked)
         reply.watch(asked.receive, task)
-        self._listening.add(task)
+        self._listening[task] = reply
         try:
             if not replayed.is_over:
                 await elsewhere.follow(replayed, reply)
@@ -463,7 +463,7 @@ class McpApp:
                 reply.end()
                 await reply.until_closed()
         finally:
-            self._listening.discard(task)
+            self._listening.pop(task, None)
             reply.stop_watching()
 
     async def _send_events(self, connection: Connection, stream: Stream, asked: Asked) -> None:
@@ -476,7 +476,7 @@ class McpApp:
         self._listening[task] = reply
         try:
             if self._elsewhere is not None and connection.watched:
-                await self._server.hold_watched(connection)
+                await self._server.hub.hold_watched(connection)
             await reply.until_closed()
         except asyncio.CancelledError:
             if not reply.is_gone:  # shutdown: end the stream properly

@@ -7,7 +7,6 @@ that has them; that server closes them when the session ends.
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -37,16 +36,9 @@ _decode = msgspec.json.Decoder(_About).decode
 class SharedSessions:
     """The sessions of all servers, with the connections of this one."""
 
-    def __init__(
-        self,
-        hub: Subscriptions,
-        peers: Peers,
-        hold_watched: Callable[[Connection], Coroutine[Any, Any, None]],
-    ) -> None:
-        """`hold_watched` subscribes to what a connection with an open stream watches."""
+    def __init__(self, hub: Subscriptions, peers: Peers) -> None:
         self._hub = hub
         self._peers = peers
-        self._hold_watched = hold_watched
         self._replay_buffer = ReplayBuffer()
         self._open: dict[str, Connection] = {}
         """By the hash of the session's id."""
@@ -154,7 +146,7 @@ class SharedSessions:
         if watched != connection.watched:
             connection.watched = watched
             if connection.emit is not None:
-                self._peers.spawn(self._hold_watched(connection))
+                self._peers.spawn(self._hub.hold_watched(connection))
 
     def _changed(self, key: str) -> None:
         """A session has changed somewhere; at an empty key, any may have."""

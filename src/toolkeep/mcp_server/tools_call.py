@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -31,12 +31,20 @@ from toolkeep.mcp_server.tool_search import CALL, FIND, find, read_call
 from toolkeep.mcp_server.upstream_items import Wanted
 from toolkeep.providers.mcp import for_mcp, result_data
 
+if TYPE_CHECKING:
+    from toolkeep.storage.postgres.peers import Peers
+
 _NO_SUCH_TOOL: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 RESUME: Final = "resume"
 Finish = Callable[[Any], dict[str, Any]]
 """Makes the answer to a request from the value that its work returned."""
+
+
+def peers_of(keep: Keep) -> "Peers | None":
+    """The other servers on the same database; None for a keep without one."""
+    return None if keep.shared is None else keep.shared.peers()
 
 
 class PassedOn(msgspec.Struct):
@@ -79,7 +87,7 @@ class ToolCallHandler:
         self._keep = keep
         self._finds_tools = finds_tools
         self.notices = ApprovalNotices(page_url)
-        self._peers = keep.peers
+        self._peers = peers_of(keep)
         self.parked = RequestStates(peers=self._peers)
         self.tasks = Tasks(self._peers)
 

@@ -20,6 +20,7 @@ from toolkeep.host.clock import iso
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import OPEN_CALL_SECONDS, OPEN_CALLS
 from toolkeep.mcp_server.disconnects import DisconnectWatch
+from toolkeep.mcp_server.tools_call import peers_of
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused, not_found
 
@@ -85,7 +86,7 @@ class RunningCalls:
     def __init__(self, keep: Keep, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._submit = keep.submit
-        self._peers = peers = keep.peers
+        self._peers = peers = peers_of(keep)
         if peers is not None:
             peers.on("cancel call", self._on_cancel)
             peers.on("submit", self._on_submit)
