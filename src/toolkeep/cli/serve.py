@@ -185,7 +185,7 @@ def command(
             has_traces=has_traces,
             witness=open_witness(root) if settings.witness_for else None,
         )
-        if settings.witnesses:
+        if settings.witnesses or settings.database:
             _ = keep.record  # opened before the first call: an idle log is witnessed, too
         keep.follow_store()
         warn_soon()

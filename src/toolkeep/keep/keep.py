@@ -604,6 +604,7 @@ class Keep(ToolCatalog):
         given = MemoryRecord if self._is_closed or self._given_record is None else self._given_record
         opened = given() if callable(given) else given
         self._holds_log = not isinstance(opened, MemoryRecord)
+        opened.report_to(self._bus.tell)
         return opened
 
     def persistent_programs(self) -> "tuple[PersistentProgram, ...]":

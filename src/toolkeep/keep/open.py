@@ -390,7 +390,10 @@ def open_store(settings: Settings, state: KeepState | None) -> "SqlDefinitionSto
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
 
     if settings.database is not None:
-        return SqlDefinitionStore(PostgresLocation(settings.database.url))
+        from toolkeep.storage.postgres.shared_state import row_key
+
+        key = row_key(settings.database, partial(_own_key, state))
+        return SqlDefinitionStore(PostgresLocation(settings.database.url), key)
     return SqlDefinitionStore(SqliteLocation(state.folder)) if state else None
 
 

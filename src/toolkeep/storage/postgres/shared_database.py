@@ -57,6 +57,7 @@ class SharedDatabase:
         self._lock = threading.Lock()
         self._connection: Any = None
         self._has_tables = False
+        self._is_closed = False
         self._is_away = False
         """Whether the last change failed: the next ones are tried once, and wait for nothing."""
         register_after_fork(self)
@@ -92,8 +93,9 @@ class SharedDatabase:
                 tried += 1
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, for good: a thread that comes late must not open another."""
         with self._lock:
+            self._is_closed = True
             self._let_go()
 
     def leave_to_parent(self) -> None:
@@ -110,6 +112,8 @@ class SharedDatabase:
 
     def _connected(self) -> Any:
         if self._connection is None or self._connection.closed:
+            if self._is_closed:
+                raise StoreUnavailable(self.place.shown, "it was closed", hint="open the keep again")
             connection = self.connect(answer_s=_ANSWER_SECONDS)
             try:
                 self._check(connection)

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from toolkeep.config.settings import DatabaseSettings
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.log_exchange import LogExchange
+from toolkeep.storage.postgres.log_table import LogTable
 from toolkeep.storage.postgres.peers import Peers
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
@@ -37,6 +41,12 @@ class SharedState:
         self.changes = SharedChanges(self._database, socket.gethostname())
         self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
         self._peers: Peers | None = None
+
+    def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
+        """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
+        database = self._opened()
+        table = LogTable(database, row_key(self._settings, self._own_key))
+        return LogExchange(log, table, self.changes, database.server, alarm)
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""

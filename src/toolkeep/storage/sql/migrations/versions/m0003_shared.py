@@ -15,6 +15,8 @@ down_revision = "0002"
 def upgrade() -> None:
     """Create the tables."""
     op.drop_table("tokens", schema=_schema())
+    for table in ("tool_definitions", "tool_definition_versions"):
+        op.add_column(table, sa.Column("mac", sa.Text()), schema=_schema())
     if _schema() is None:
         return
     op.create_table(
@@ -32,6 +34,26 @@ def upgrade() -> None:
         sa.Column("server", sa.Text(), nullable=False),
         sa.Column("result", sa.LargeBinary()),
         sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_logs",
+        *(
+            sa.Column(name, sa.Text(), primary_key=name == "origin", nullable=False)
+            for name in ("origin", "key", "witness_key", "checkpoint", "handover", "trouble", "server")
+        ),
+        sa.Column("published_us", sa.BigInteger(), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_witness_requests",
+        sa.Column("origin", sa.Text(), primary_key=True),
+        sa.Column("witness", sa.Text(), primary_key=True),
+        sa.Column("token", sa.Text(), nullable=False),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("status", sa.Integer()),
+        sa.Column("answer", sa.Text()),
         schema=SCHEMA,
     )
     op.create_table(
@@ -111,22 +133,14 @@ def downgrade() -> None:
         sa.Column("secret_hash", sa.LargeBinary(), nullable=False),
         schema=_schema(),
     )
+    for table in ("tool_definitions", "tool_definition_versions"):
+        op.drop_column(table, "mac", schema=_schema())
     if _schema() is None:
         return
-    for table in _SHARED:
+    for table in ("witness_requests", "logs", "token_uses", "registers", "claims", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
-
-
-_SHARED = (
-    "work",
-    "messages",
-    "events",
-    "mcp_sessions",
-    "token_uses",
-    "registers",
-    "claims",
-    "servers",
-)
+    for table in ("work", "messages", "events", "mcp_sessions"):
+        op.drop_table(f"shared_{table}", schema=SCHEMA)
 
 
 def _schema() -> str | None:
