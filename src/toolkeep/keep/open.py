@@ -282,6 +282,8 @@ def trusted_files(settings: Settings) -> Iterator[TrustedPath]:
 
         for path in files_of(settings.database.url):
             yield TrustedPath(path, "named by the URL of the database")
+        if settings.database.key_file:
+            yield TrustedPath(settings.database.key_file, "the servers' key")
 
 
 def project_folder(project: Path | str | None = None) -> Path:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from toolkeep.config.settings import DatabaseSettings
+from toolkeep.errors import StoreUnavailable
+from toolkeep.limits import WEBHOOK_SECRET_CHARS
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
@@ -120,4 +122,18 @@ def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
 
 
 def _derived(settings: DatabaseSettings, own_key: Callable[[], bytes], purpose: bytes) -> bytes:
-    return hmac.digest(settings.key.encode() or own_key(), purpose, hashlib.sha256)
+    return hmac.digest(_servers_key(settings) or own_key(), purpose, hashlib.sha256)
+
+
+def _servers_key(settings: DatabaseSettings) -> bytes:
+    if not settings.key_file:
+        return settings.key.encode()
+    try:
+        key = Path(settings.key_file).read_bytes().strip()
+    except OSError as error:
+        reason = f"the servers' key cannot be read: {error.strerror}"
+        raise StoreUnavailable(settings.key_file, reason, hint="see database.key_file") from error
+    if len(key) < WEBHOOK_SECRET_CHARS:
+        hint = f"make one of {WEBHOOK_SECRET_CHARS} characters or more, such as with: openssl rand -hex 32"
+        raise StoreUnavailable(settings.key_file, "holds no key, or a short one", hint=hint)
+    return key
