@@ -293,9 +293,9 @@ class Pipeline:
         if flow is None:
             raise TypeError("nothing watches sessions")
         if isinstance(session, Session) and not caller:
-            if session.agent != named(agent):
-                raise ValueError(f"the session belongs to agent {session.agent!r}, not to {named(agent)!r}")
             state = state_of(session)
+            if state.agent != agent and state.agent != named(agent):
+                raise ValueError(f"the session belongs to agent {state.agent!r}, not to {named(agent)!r}")
             flow.resume(state)
             return state
         return flow.session_of(named(agent), named(session) or named(conversation), caller=named(caller))
@@ -761,9 +761,11 @@ class Pipeline:
         return tool is not None and tool.may_write
 
 
-def _hosts(permitted: PermittedCall | None) -> list[str]:
+def _hosts(permitted: PermittedCall | None) -> Sequence[str]:
     """The hosts that a call may have reached."""
     touched = () if permitted is None else permitted.touched
+    if not touched:
+        return ()
     return [one.shown for one in touched if one.kind.startswith("net.")]
 
 

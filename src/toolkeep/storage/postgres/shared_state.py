@@ -15,6 +15,7 @@ from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
+from toolkeep.storage.postgres.peers import Peers
 from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
@@ -44,6 +45,7 @@ class SharedState:
         key = row_key(settings, own_key)
         self.ledger = PostgresLedger(self._database, key, self.changes.start)
         self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
+        self._peers: Peers | None = None
 
     def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
         """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
@@ -76,9 +78,22 @@ class SharedState:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
         return _derived(self._settings, self._own_key, b"toolkeep secrets")
 
+    def peers(self) -> Peers:
+        """What this server and the others tell each other about their clients."""
+        if self._peers is None:
+            self._peers = Peers(
+                self._opened(),
+                self.changes,
+                row_key(self._settings, self._own_key),
+                _derived(self._settings, self._own_key, b"toolkeep request states"),
+            )
+        return self._peers
+
     def close(self) -> None:
         """Settle what waits, and close."""
         self.ledger.close()
+        if self._peers is not None:
+            self._peers.close()
         self.changes.close()
         for database in self._databases:
             database.close()
