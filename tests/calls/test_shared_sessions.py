@@ -101,7 +101,9 @@ def test_while_the_database_is_away_calls_are_refused_and_then_go_on(
     keep = open_one("one")
     assert call(keep, "read_mail").ok
     postgres.stop()
-    refused = call(keep, "send", to="bob@corp.com")
+    away = {Code.NOT_RECORDED, Code.STORE_UNAVAILABLE}
+    assert call(keep, "send", to="bob@corp.com").code in away
     postgres.start()
-    assert refused.code == Code.NOT_RECORDED
-    assert call(keep, "send", to="bob@corp.com").code == Code.APPROVAL_NEEDED
+    while (code := call(keep, "send", to="bob@corp.com").code) in away:
+        """It is found again within a second."""
+    assert code == Code.APPROVAL_NEEDED
