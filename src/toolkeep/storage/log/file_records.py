@@ -1,7 +1,7 @@
 """The record of calls in a state folder: audit log, bodies, idempotency ledger, approvals and keys."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,11 @@ class FileRecord:
     def shared_changes(self) -> "SharedChanges | None":
         """What other servers change in the shared database, if there is one."""
         return None if self._shared is None else self._shared.changes
+
+    def watch_servers(self, heard: Callable[[int], object]) -> None:
+        """Call `heard` each second with the number of servers on the database; never, without one."""
+        if (changes := self.shared_changes) is not None:
+            changes.watch("servers", lambda _: heard(changes.servers))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
