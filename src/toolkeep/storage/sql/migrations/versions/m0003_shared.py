@@ -27,6 +27,12 @@ def upgrade() -> None:
         schema=SCHEMA,
     )
     op.create_table(
+        "shared_histories",
+        sa.Column("server", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
         "shared_claims",
         sa.Column("key", sa.Text(), primary_key=True),
         sa.Column("call_id", sa.Text(), nullable=False),
@@ -92,7 +98,7 @@ def downgrade() -> None:
         op.drop_column(table, "mac", schema=_schema())
     if _schema() is None:
         return
-    for table in ("witness_requests", "logs", "token_uses", "registers", "claims", "servers"):
+    for table in ("witness_requests", "logs", "token_uses", "registers", "claims", "histories", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
 
 
