@@ -56,7 +56,7 @@ def make_app(
         tokens=tokens,
         authenticator=BearerAuth(tokens),
         limits=limits,
-        calls=RunningCalls(),
+        calls=RunningCalls(keep),
         health=Health(keep, {name: partial(check, keep) for name, check in _CHECKS.items()}),
         metrics=start_metrics(keep) if has_metrics else None,
         has_traces=has_traces,

@@ -9,7 +9,7 @@ Nothing here cancels a statement: a cancelled wait for the standby would look li
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -201,6 +201,11 @@ class SharedDatabase:
 def _transaction(connection: Any, work: Callable[[Any], Result]) -> Result:
     with connection.pipeline(), connection.transaction():
         return work(connection)
+
+
+def columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
+    """Rows as the arrays that `unnest` takes."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 _INHERITED: list[Any] = []

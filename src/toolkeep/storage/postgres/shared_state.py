@@ -16,6 +16,8 @@ from toolkeep.storage.postgres.database_history import DatabaseHistory
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
+from toolkeep.storage.postgres.peers import Peers
+from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
@@ -42,7 +44,10 @@ class SharedState:
         self._databases: list[SharedDatabase] = []
         self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
-        self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
+        key = row_key(settings, own_key)
+        self.ledger = PostgresLedger(self._database, key, self.changes.start)
+        self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
+        self._peers: Peers | None = None
 
     def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
         """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
@@ -80,9 +85,22 @@ class SharedState:
         self.changes.start()
         return self.changes.is_current and not self._history.is_behind
 
+    def peers(self) -> Peers:
+        """What this server and the others tell each other about their clients."""
+        if self._peers is None:
+            self._peers = Peers(
+                self._opened(),
+                self.changes,
+                row_key(self._settings, self._own_key),
+                _derived(self._settings, self._own_key, b"toolkeep request states"),
+            )
+        return self._peers
+
     def close(self) -> None:
         """Settle what waits, and close."""
         self.ledger.close()
+        if self._peers is not None:
+            self._peers.close()
         self.changes.close()
         for database in self._databases:
             database.close()
@@ -101,6 +119,11 @@ def open_shared_tokens(
     database = open_database(settings, history=DatabaseHistory(folder) if folder else None)
     key = row_key(settings, own_key)
     return SharedTokens(SharedRegister("tokens", KeptToken, database, key, folder), database)
+
+
+def open_shared_sessions(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> PostgresSessionStates:
+    """The sessions and measures of a keep, over connections of their own."""
+    return PostgresSessionStates(open_database(settings), open_database(settings), row_key(settings, own_key))
 
 
 def open_database(
