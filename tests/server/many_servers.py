@@ -22,9 +22,9 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from tests.deploy.balancer import HOST, QUICK, Balancer, balancer, free_port
+from tests.deploy.balancer import HOST, QUICK, balancer, free_port
 from tests.storage.replica import Replicated, replicated
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.storage.log.verify_folder import verify
@@ -89,11 +89,17 @@ class Server:
         return found.parent
 
 
-class Client:
-    """Sends requests to haproxy, each over a connection of its own."""
+class HasUrl(Protocol):
+    """What is called."""
 
-    def __init__(self, balanced: Balancer, token: str) -> None:
-        self._host, port = balanced.url.removeprefix("http://").rsplit(":", 1)
+    url: str
+
+
+class Client:
+    """Sends requests, each over a connection of its own."""
+
+    def __init__(self, to: "HasUrl", token: str) -> None:
+        self._host, port = to.url.removeprefix("http://").rsplit(":", 1)
         self._port = int(port)
         self._token = token
 
