@@ -12,6 +12,7 @@ from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import WEBHOOK_SECRET_CHARS
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_folder import Alarm
+from toolkeep.storage.postgres.database_history import DatabaseHistory
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
@@ -40,6 +41,7 @@ class SharedState:
         self._folder = folder
         self._own_key = own_key
         self._server = ServerId()
+        self._history = DatabaseHistory(folder)
         self._databases: list[SharedDatabase] = []
         self._registers: SharedDatabase | None = None
         self._database = self._opened()
@@ -79,6 +81,11 @@ class SharedState:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
         return _derived(self._settings, self._own_key, b"toolkeep secrets")
 
+    def is_usable(self) -> bool:
+        """Whether the database answers, and was not restored from a backup unnoticed."""
+        self.changes.start()
+        return self.changes.is_current and not self._history.is_behind
+
     def peers(self) -> Peers:
         """What this server and the others tell each other about their clients."""
         if self._peers is None:
@@ -109,7 +116,7 @@ class SharedState:
 
     def _opened(self) -> SharedDatabase:
         """A connection for one store, closed with all others."""
-        database = open_database(self._settings, self._server)
+        database = open_database(self._settings, self._server, self._history)
         self._databases.append(database)
         return database
 
@@ -118,7 +125,7 @@ def open_shared_tokens(
     settings: DatabaseSettings, own_key: Callable[[], bytes], folder: Path | None
 ) -> SharedTokens:
     """The tokens of a keep, over a connection of their own."""
-    database = open_database(settings)
+    database = open_database(settings, history=DatabaseHistory(folder) if folder else None)
     key = row_key(settings, own_key)
     return SharedTokens(SharedRegister(_TOKENS, KeptToken, database, key, folder), database)
 
@@ -128,9 +135,12 @@ def open_shared_sessions(settings: DatabaseSettings, own_key: Callable[[], bytes
     return PostgresSessionStates(open_database(settings), open_database(settings), row_key(settings, own_key))
 
 
-def open_database(settings: DatabaseSettings, server: ServerId | None = None) -> SharedDatabase:
+def open_database(
+    settings: DatabaseSettings, server: ServerId | None = None, history: DatabaseHistory | None = None
+) -> SharedDatabase:
     """A connection to the shared database; each store has its own."""
-    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single, server=server)
+    place = PostgresLocation(settings.url)
+    return SharedDatabase(place, is_single=settings.is_single, server=server, history=history)
 
 
 def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
