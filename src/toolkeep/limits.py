@@ -624,6 +624,9 @@ PAGE: Final = 100
 PAGE_MOST: Final = 1_000
 """Page size of lists: default and maximum."""
 
+UNSEEN_SERVER_SECONDS: Final = 10
+"""A server on a shared PostgreSQL that was not seen for so long has died, or has lost the database."""
+
 OPEN_CALLS: Final = 10_000
 """Maximum number of asynchronous calls (status 202) that can be polled."""
 

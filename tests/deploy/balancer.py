@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = (ROOT / "deploy" / "haproxy.cfg").read_text()
+HOST = "keep.example.org"
+"""The name by which clients and checks address the servers."""
 # Checked ten times as often as in the field, for servers that drain a fifth as long.
 QUICK = CONFIGURATION.replace("inter 2s fastinter 500ms downinter 1s", "inter 200ms")
 
@@ -43,19 +45,14 @@ class Balancer:
 @contextlib.contextmanager
 def balancer(folder: Path, servers: Sequence[str], configuration: str = QUICK) -> Iterator[Balancer]:
     """haproxy before two servers (HOST:PORT)."""
-    program = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        missing = "haproxy is not installed: apt-get install haproxy"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+    program = find_haproxy()
     address = f"127.0.0.1:{free_port()}"
     file, control = folder / "haproxy.cfg", folder / "haproxy.socket"
     file.write_text(configuration.replace("global\n", f"global\n    stats socket {control}\n", 1))
     environment = {
         **os.environ,
         "KEEP_LISTEN": address,
-        "KEEP_HOST": "localhost",
+        "KEEP_HOST": HOST,
         "KEEP_SERVER_1": servers[0],
         "KEEP_SERVER_2": servers[1],
     }
@@ -73,6 +70,17 @@ def balancer(folder: Path, servers: Sequence[str], configuration: str = QUICK) -
             yield made
         finally:
             process.kill()
+
+
+def find_haproxy() -> str:
+    """The program; where there is none, a skip, or a failure in CI."""
+    program = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if program is None:
+        missing = "haproxy is not installed: apt-get install haproxy"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return program
 
 
 def free_port() -> int:

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,21 +19,29 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.balancer import QUICK, balancer, free_port
+from tests.deploy.balancer import HOST, QUICK, ROOT, balancer, free_port
 from tests.storage.cluster import Cluster
 
-SETTINGS = 'database: {{url: "{url}", single: true, key: "the same on both of these servers"}}\n'
+UNIT = (ROOT / "deploy" / "systemd" / "toolkeep@.service").read_text()
 
 
 class Machine:
-    """A server with a home of its own."""
+    """A server with a home of its own, as the unit and the configuration of `deploy/` say."""
 
     def __init__(self, home: Path, url: str) -> None:
         self.home = home
         (home / ".agent").mkdir(parents=True)
-        (home / ".agent" / "config.yml").write_text(SETTINGS.format(url=url))
+        (home / ".agent" / "config.yml").write_text((ROOT / "deploy" / "config.yml").read_text())
+        (home / "database-key").write_text("the same on both of these servers\n")
         self.port = free_port()
         self.process: subprocess.Popen[str] | None = None
+        self._environment = {
+            "HOME": str(home),
+            "TOOLKEEP_HOME": str(home / "state"),
+            "DATABASE_URL": url,
+            "DATABASE_KEY_FILE": str(home / "database-key"),
+            "DATABASE_SINGLE": "true",
+        }
 
     def run(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "toolkeep", *arguments]
@@ -40,10 +49,11 @@ class Machine:
         return text.strip()
 
     def start(self) -> None:
-        command = ["serve", "--port", str(self.port), "--no-page", "--json", "--drain", "1"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "toolkeep", *command], stdout=subprocess.PIPE, **self._place()
-        )
+        found = re.search(r"^ExecStart=\S+ (.*)$", UNIT, re.MULTILINE)
+        assert found is not None
+        words = found[1].replace("%i", str(self.port)).replace("${KEEP_HOST}", HOST).split()
+        command = [sys.executable, "-m", "toolkeep", *words, "--drain", "1"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, **self._place())
         assert self.process.stdout is not None
         self.process.stdout.readline()
 
@@ -60,7 +70,8 @@ class Machine:
             self.process.communicate()
 
     def _place(self) -> dict[str, Any]:
-        return {"cwd": self.home, "env": {**os.environ, "HOME": str(self.home)}, "text": True}
+        (self.home / "project").mkdir(exist_ok=True)
+        return {"cwd": self.home / "project", "env": os.environ | self._environment, "text": True}
 
 
 @pytest.fixture

@@ -6,13 +6,25 @@ the request before that cancels the work.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, ProtocolError
 from toolkeep.mcp_server.approval_notices import ApprovalNotices
-from toolkeep.mcp_server.client_context import Client, Requests, fits, forget_current, set_current
+from toolkeep.mcp_server.client_context import (
+    Client,
+    OnText,
+    Requests,
+    fits,
+    forget_current,
+    set_current,
+)
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.progress_notifications import Progress
+
+Outliving = Callable[[asyncio.Task[Any]], object]
+outliving: ContextVar[Outliving | None] = ContextVar("toolkeep_outliving", default=None)
+"""Called with work that outlives its request, so that revoking the token can cancel it."""
 
 
 class DetachedRequest:
@@ -25,7 +37,7 @@ class DetachedRequest:
         answers: dict[str, Any],
         progress: Progress | None = None,
         notices: ApprovalNotices | None = None,
-        on_text: Callable[[], None] = lambda: None,
+        on_text: OnText = lambda: None,
     ) -> None:
         self.client = Client(connection, emit, self, progress=progress, notices=notices, on_text=on_text)
         self.agent = connection.agent
@@ -38,6 +50,7 @@ class DetachedRequest:
         """What to tell the client while the call waits for approval; empty once it was answered."""
         self.on_change: Callable[[], None] | None = None
         """Called when it sends a request, gets an answer, or ends."""
+        self.outliving = outliving.get()
         self._may_be_task = connection.has_tasks
         self._answers = answers
         self._progress = progress

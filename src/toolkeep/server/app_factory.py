@@ -56,13 +56,15 @@ def make_app(
         tokens=tokens,
         authenticator=BearerAuth(tokens),
         limits=limits,
-        calls=RunningCalls(),
+        calls=RunningCalls(keep),
         health=Health(keep, {name: partial(check, keep) for name, check in _CHECKS.items()}),
         metrics=start_metrics(keep) if has_metrics else None,
         has_traces=has_traces,
         issuers=tuple(issuers),
         base=base,
     )
+    if keep.shared is not None:
+        keep.shared.watch_tokens(service.authenticator.forget)
     app = KeepApp(service, RouteTable(ROUTES), hosts=hosts)
     server = McpServer(keep, client_answers=client_answers, page_url=page_url)
     server.enable_logging()
@@ -114,11 +116,7 @@ def _store_answers(keep: Keep) -> bool:
 
 def _database_answers(keep: Keep) -> bool | None:
     record = keep.record
-    changes = record.shared_changes if isinstance(record, FileRecord) else None
-    if changes is None:
-        return None
-    changes.start()
-    return changes.is_current
+    return record.is_database_usable() if isinstance(record, FileRecord) else None
 
 
 _LAST: Final = 1 << 62

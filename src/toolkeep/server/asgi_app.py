@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Final
 
 from toolkeep.errors import Code, ToolkeepError
+from toolkeep.mcp_server.detached_requests import outliving
 from toolkeep.mcp_server.http_headers import LOOPBACK, AllowedHosts, Headers
-from toolkeep.mcp_server.tasks import outliving
 from toolkeep.network.own_endpoints import OwnPorts
 from toolkeep.server.http.bearer_auth import Caller, bearer_token, check_scope, unauthenticated
 from toolkeep.server.http.oauth_metadata import PATH as METADATA_PATH
@@ -53,7 +53,7 @@ class KeepApp:
         self._is_allowed_host = AllowedHosts(hosts)
         self._mounts: dict[str, App] = {}
         self._own_ports = OwnPorts()
-        self._rate_limits = RateLimits(service.limits)
+        self._rate_limits = RateLimits(service.limits, servers=lambda: service.keep.servers)
         self.revocations = RevocationWatch(service.authenticator.authenticate)
         self._shutdown_start: list[Callable[[], None]] = []
         self._shutdown_end: list[Callable[[], None]] = [self.revocations.close]

@@ -4,19 +4,19 @@ A claim names its call and its server. Of calls with one key, through any server
 claim without a result whose server has not been seen for a while has an unknown outcome.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolkeep.errors import StoreUnavailable
 from toolkeep.execution.idempotency import IdempotentResult
 from toolkeep.host.after_fork import register_after_fork
+from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.group_commit import GroupCommit
-from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_database import SharedDatabase, columns
 from toolkeep.storage.row_key import RowKey
 
-_UNSEEN_SECONDS: Final = 10
-"""A server that was not seen for so long has died, or has lost the database."""
 _LATE: Final = 10_000
 """Changes that could not be made and wait for the database to come back."""
 
@@ -109,9 +109,10 @@ class PostgresLedger:
         await self._changes.put(Releasing(key, call_id))
 
     def close(self) -> None:
-        """Try once more to settle what waits."""
+        """Try once more to settle what waits; without the database, its outcome is unknown to the others."""
         if self._late:
-            self._change(())
+            with contextlib.suppress(StoreUnavailable):
+                self._change(())
 
     def leave_to_parent(self) -> None:
         """After fork(), in the child: what waits is the parent's to settle."""
@@ -141,9 +142,9 @@ class PostgresLedger:
             rows = [
                 (one.key, one.call_id, one.result, self._key.mac("claim", *one)) for one in finished.values()
             ]
-            connection.execute(_FINISH, _columns(rows))
+            connection.execute(_FINISH, columns(rows))
         if released:
-            connection.execute(_RELEASE, _columns(released))
+            connection.execute(_RELEASE, columns(released))
         claims = [one for one in changes if type(one) is Claiming]
         return self._claimed(connection, claims) if claims else {}
 
@@ -151,12 +152,13 @@ class PostgresLedger:
         # One statement cannot take a row twice: of equal keys the first call claims for itself.
         first = {one.key: one for one in reversed(claims)}
         rows = [(*one, self._database.server) for one in first.values()]
-        won = {key for (key,) in connection.execute(_CLAIM, _columns(rows))}
+        won = {key for (key,) in connection.execute(_CLAIM, columns(rows))}
         lost = [one for one in claims if one.key not in won or first[one.key] is not one]
         if not lost:
             return {}
         found = {
-            row[0]: row for row in connection.execute(_HELD, (_UNSEEN_SECONDS, [one.key for one in lost]))
+            row[0]: row
+            for row in connection.execute(_HELD, (UNSEEN_SERVER_SECONDS, [one.key for one in lost]))
         }
         return {one.call_id: self._earlier(*found[one.key]) for one in lost}
 
@@ -174,7 +176,3 @@ class PostgresLedger:
         if not self._key.is_authentic(mac, "claim", key, call_id, argument_hash, result):
             return IdempotentResult(state="unknown", argument_hash=argument_hash)
         return IdempotentResult(state="done", argument_hash=argument_hash, result=result)
-
-
-def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]

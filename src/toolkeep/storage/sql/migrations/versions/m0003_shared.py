@@ -30,6 +30,12 @@ def upgrade() -> None:
         schema=SCHEMA,
     )
     op.create_table(
+        "shared_histories",
+        sa.Column("server", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
         "shared_claims",
         sa.Column("key", sa.Text(), primary_key=True),
         sa.Column("call_id", sa.Text(), nullable=False),
@@ -101,6 +107,87 @@ def upgrade() -> None:
         sa.Column("used_at", sa.Float(53), nullable=False),
         schema=SCHEMA,
     )
+    _make_requests()
+    _make_sessions()
+
+
+def _make_requests() -> None:
+    """Create what servers know of each other's clients: sessions, events, messages and running work."""
+    op.create_table(
+        "shared_mcp_sessions",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("about", sa.LargeBinary(), nullable=False),
+        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_events",
+        sa.Column("stream", sa.Text(), primary_key=True),
+        sa.Column("number", sa.Integer(), primary_key=True),
+        sa.Column("frame", sa.LargeBinary(), nullable=False),
+        sa.Column("is_last", sa.Boolean(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_messages",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_work",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("state", sa.LargeBinary(), nullable=False),
+        sa.Column("is_over", sa.Boolean(), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+
+
+def _make_sessions() -> None:
+    """Create what sessions have seen, and what calls added to measures."""
+    op.create_table(
+        "shared_sessions",
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("state", sa.LargeBinary(), nullable=False),
+        sa.Column("put_at", sa.Double(), nullable=False),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_measures",
+        sa.Column("subject", sa.Text(), primary_key=True),
+        sa.Column("source", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("pruned", sa.BigInteger(), nullable=False),
+        sa.Column("folded", sa.BigInteger(), nullable=False),
+        sa.Column("last_at", sa.Double(), nullable=False),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_additions",
+        sa.Column("subject", sa.Text(), primary_key=True),
+        sa.Column("source", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), primary_key=True, autoincrement=False),
+        sa.Column("call", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("value", sa.BigInteger(), nullable=False),
+        sa.Column("until", sa.Double()),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
 
 
 def downgrade() -> None:
@@ -122,8 +209,10 @@ def downgrade() -> None:
         op.drop_column(table, "mac", schema=_schema())
     if _schema() is None:
         return
-    logs = ("bodies", "log_entries", "witness_requests", "logs")
-    for table in (*logs, "token_uses", "registers", "claims", "servers"):
+    entered = ("witness_requests", "logs", "additions", "measures", "sessions", "token_uses", "registers")
+    for table in ("bodies", "log_entries", *entered, "claims", "histories", "servers"):
+        op.drop_table(f"shared_{table}", schema=SCHEMA)
+    for table in ("work", "messages", "events", "mcp_sessions"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
 
 
