@@ -369,7 +369,7 @@ class Pipeline:
         # that was revoked or a definition that changed meanwhile would not apply to the call.
         shown = permitted
         permitted = state.permitted = _passed(self._still_permitted(permitted, asked))
-        approved = _passed(self.asker.approve(permitted, asked))
+        approved = _passed(await self.asker.approve(permitted, asked))
         is_told = asked.question is not None and asked.question.is_about_flow
         if self.flow is not None and is_told and shown.asked_by:
             self.flow.endorse(shown.flow)  # by what the person was told, not by what fell since
