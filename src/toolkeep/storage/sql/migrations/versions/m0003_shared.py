@@ -35,6 +35,35 @@ def upgrade() -> None:
         sa.Column("mac", sa.LargeBinary()),
         schema=SCHEMA,
     )
+    _create_approvals()
+
+
+def _create_approvals() -> None:
+    op.create_table(
+        "shared_questions",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("agent", sa.LargeBinary(), nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("asked_at", sa.Double(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=False, index=True),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("question", sa.LargeBinary(), nullable=False),
+        sa.Column("answer", sa.LargeBinary()),
+        sa.Column("token", sa.Text(), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_index("shared_questions_of_agents", "shared_questions", ["agent", "state"], schema=SCHEMA)
+    op.create_table(
+        "shared_session_answers",
+        sa.Column("question", sa.Text(), primary_key=True),
+        sa.Column("session", sa.Text(), nullable=False, index=True),
+        sa.Column("answer", sa.LargeBinary(), nullable=False),
+        sa.Column("constraints", sa.LargeBinary(), nullable=False),
+        sa.Column("given_at", sa.Double(), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
 
 
 def downgrade() -> None:
@@ -43,5 +72,5 @@ def downgrade() -> None:
         op.drop_column("tokens", "mac")
         return
     op.drop_column("tokens", "mac", schema=SCHEMA)
-    for table in ("shared_claims", "shared_servers"):
+    for table in ("shared_session_answers", "shared_questions", "shared_claims", "shared_servers"):
         op.drop_table(table, schema=SCHEMA)
