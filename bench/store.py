@@ -19,13 +19,13 @@ from pathlib import Path
 from measures.home import empty_home
 from measures.statistics import median, median_ratio, percentile
 from tables import print_notes, print_table
+from toolkeep.config.settings import DatabaseSettings
 from toolkeep.events import Event, StoreFollowed
 from toolkeep.keep.keep import Keep
 from toolkeep.sources.stored_definitions import EarlierProvider, StoreProvider, offer_of
-from toolkeep.storage.row_key import RowKey
+from toolkeep.storage.postgres.shared_state import open_shared_tokens
 from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, SqliteLocation
 from toolkeep.storage.sql.definition_store import SqlDefinitionStore
-from toolkeep.storage.sql.tokens_table import SqlTokens
 from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 from toolkeep.stores.api_tokens import Scope, Tokens, TokenTable
 
@@ -142,7 +142,9 @@ def main() -> None:
         rows = measure("sqlite", embedded, SqliteTokens(home / "state"), base, rounds)
         if given.postgres:
             shared = PostgresLocation(given.postgres)
-            rows += measure("postgres", shared, SqlTokens(shared, RowKey(b"key")), base, rounds)
+            settings = DatabaseSettings(url=given.postgres, is_single=True)
+            tokens = open_shared_tokens(settings, lambda: b"key", home)
+            rows += measure("postgres", shared, tokens, base, rounds)
     print_table("The store", ("what", "median ms", "p99 ms", "× base"), rows)
     print_notes([f"{rounds} rounds, interleaved; base: {BASE}, durable"])
 

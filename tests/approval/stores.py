@@ -20,6 +20,8 @@ def server(url: str, folder: Path, clock: Clock, key: bytes = b"key") -> Iterato
         changes = SharedChanges(database, "server")
         stack.callback(database.close)
         stack.callback(changes.close)
-        store = PostgresApprovals(own, RowKey(key), changes, clock=clock, database_clock=lambda _: clock())
+        store = PostgresApprovals(
+            own, RowKey(key), changes, folder, clock=clock, database_clock=lambda _: clock()
+        )
         stack.callback(store.close)
         yield store

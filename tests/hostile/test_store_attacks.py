@@ -11,11 +11,11 @@ import pytest
 
 from tests.storage.keeps import KeepOnStore
 from toolkeep import Isolation, Tier, ToolkeepError
-from toolkeep.storage.row_key import RowKey
+from toolkeep.config.settings import DatabaseSettings
+from toolkeep.storage.postgres.shared_state import open_shared_tokens
 from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, connected, shown_url
-from toolkeep.storage.sql.tokens_table import SqlTokens
 from toolkeep.storage.sqlite.tokens_db import SqliteTokens
-from toolkeep.stores.api_tokens import Scope, Tokens
+from toolkeep.stores.api_tokens import Scope, Tokens, TokenTable
 
 pytestmark = pytest.mark.spec("STO-1", "STO-2")
 
@@ -199,7 +199,10 @@ def test_no_token_and_no_hash_of_one_is_logged(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("sqlalchemy").setLevel(logging.DEBUG)
-    table = SqliteTokens(tmp_path / "tokens") if place.is_embedded else SqlTokens(place, RowKey(b"key"))
+    table: TokenTable = SqliteTokens(tmp_path / "tokens")
+    if isinstance(place, PostgresLocation):
+        settings = DatabaseSettings(url=place._url, is_single=True)
+        table = open_shared_tokens(settings, lambda: b"key", None)
     tokens = Tokens(table)
     try:
         made = tokens.make("ci", [Scope.CALL])

@@ -163,12 +163,10 @@ class Soak:
 
     def _make_token(self) -> str:
         from toolkeep.config.settings import DatabaseSettings
-        from toolkeep.storage.postgres.shared_state import row_key
-        from toolkeep.storage.sql.database_location import PostgresLocation
-        from toolkeep.storage.sql.tokens_table import SqlTokens
+        from toolkeep.storage.postgres.shared_state import open_shared_tokens
 
-        key = row_key(DatabaseSettings(url=self.url, key=KEY), lambda: b"")
-        tokens = Tokens(SqlTokens(PostgresLocation(self.url), key))
+        settings = DatabaseSettings(url=self.url, key=KEY, is_single=True)
+        tokens = Tokens(open_shared_tokens(settings, lambda: b"", None))
         try:
             return tokens.make("soak", ["admin"]).text
         finally:

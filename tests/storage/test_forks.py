@@ -5,19 +5,14 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import pytest
-
 from tests.storage.cluster import Cluster
-from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.change_feed import ChangeFeed
 from toolkeep.storage.sql.database_location import PostgresLocation, SqliteLocation
 from toolkeep.storage.sql.definition_store import SqlDefinitionStore
 from toolkeep.storage.sql.definition_writer import DefinitionWriter
 from toolkeep.storage.sql.engine import changing
-from toolkeep.storage.sql.tokens_table import SqlTokens
 
 
 def in_a_fork(work: Callable[[], int]) -> int:
@@ -36,12 +31,9 @@ def in_a_fork(work: Callable[[], int]) -> int:
         return int(file.read())
 
 
-@pytest.mark.parametrize("kind", [partial(SqlTokens, key=RowKey(b"key")), DefinitionWriter])
-def test_a_fork_has_connections_of_its_own(
-    postgres: Cluster, kind: Callable[[PostgresLocation], SqlTokens | DefinitionWriter]
-) -> None:
+def test_a_fork_has_connections_of_its_own(postgres: Cluster) -> None:
     place = PostgresLocation(postgres.clean())
-    with contextlib.closing(kind(place)) as used:
+    with contextlib.closing(DefinitionWriter(place)) as used:
 
         def server_process() -> int:
             with changing(used._engine, place) as connection:
@@ -54,12 +46,10 @@ def test_a_fork_has_connections_of_its_own(
 
 def test_a_fork_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
     place = SqliteLocation(tmp_path / "state")
-    store, tokens = SqlDefinitionStore(place), SqlTokens(place, RowKey(b"key"))
-    with store._lock, tokens._lock:  # as threads may hold that the child does not have
+    store = SqlDefinitionStore(place)
+    with store._lock:  # as a thread may hold that the child does not have
         assert in_a_fork(lambda: len([store._writing()])) == 1
-        assert in_a_fork(lambda: len(tokens.all())) == 0
     store.close()
-    tokens.close()
 
 
 def test_a_fork_that_closes_its_follower_leaves_that_of_its_parent_asleep(tmp_path: Path) -> None:

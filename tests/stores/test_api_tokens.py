@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.storage.cluster import Cluster
+from toolkeep.config.settings import DatabaseSettings
 from toolkeep.errors import TokenRefused
-from toolkeep.storage.row_key import RowKey
-from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
-from toolkeep.storage.sql.tokens_table import SqlTokens
+from toolkeep.storage.postgres.shared_state import open_shared_tokens
 from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 from toolkeep.stores.api_tokens import KeptToken, MemoryTokens, Scope, Token, Tokens, TokenTable
 
@@ -41,7 +40,8 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TokenTable
         made = SqliteTokens(tmp_path / "state")
     else:
         running: Cluster = request.getfixturevalue("postgres")
-        made = SqlTokens(PostgresLocation(running.clean()), RowKey(b"key"))
+        settings = DatabaseSettings(url=running.clean(), is_single=True)
+        made = open_shared_tokens(settings, lambda: b"key", tmp_path)
     yield made
     made.close()
 
@@ -244,32 +244,3 @@ def test_the_file_is_readable_by_its_user_alone(tmp_path: Path) -> None:
     with contextlib.closing(Tokens(SqliteTokens(tmp_path / "state"))) as tokens:
         tokens.make("ci", [Scope.CALL])
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "state").iterdir()} == {0o600}
-
-
-FORGED = {
-    "more scopes": "UPDATE {0} SET scopes = '[\"admin\"]'",
-    "another agent": "UPDATE {0} SET agent = 'operator'",
-    "no end": "UPDATE {0} SET expires_at = NULL",
-    "a secret of one's own": "UPDATE {0} SET secret_hash = sha256('x')",
-    "another id": "UPDATE {0} SET id = '0123456789abcdef'",
-    "no MAC": "UPDATE {0} SET mac = NULL",
-    "no revocation": "UPDATE {0} SET revoked_at = NULL",
-}
-
-
-@pytest.mark.parametrize("case", FORGED)
-def test_whoever_has_only_the_credential_of_the_database_gets_no_token_from_it(
-    case: str, postgres: Cluster
-) -> None:
-    table = SqlTokens(PostgresLocation(postgres.clean()), RowKey(b"key"))
-    tokens = Tokens(table)
-    made = tokens.make("ci", [Scope.CALL])
-    if case == "no revocation":
-        tokens.revoke(made.token.id)
-    else:
-        assert tokens.recognize(made.text) is not None
-    postgres.execute("made", FORGED[case].format(f"{SCHEMA}.tokens"))
-    shown = made.text.replace(made.token.id, "0123456789abcdef") if case == "another id" else made.text
-    assert tokens.recognize(shown) is None
-    assert list(tokens.list()) == []
-    table.close()

@@ -76,6 +76,9 @@ class Approvals(Protocol):
     def revoke(self, rule_id: str) -> bool:
         """Revoke a rule; whether it existed."""
 
+    def close(self) -> None:
+        """Close it."""
+
 
 def advance(standing: Standing, answer: Answer, now: float) -> Standing:
     """State transition of a question by an answer; raises `AnswerRefused`."""
@@ -296,6 +299,9 @@ class MemoryApprovals(EmbeddedApprovals):
         """Revoke a rule; whether it existed."""
         with self._lock:
             return self._rules.pop(rule_id, None) is not None
+
+    def close(self) -> None:
+        """Keep everything: there is nothing to close."""
 
 
 def _size(question: Question) -> int:

@@ -333,12 +333,10 @@ def open_tokens(project: Path) -> "Tokens":
 
     state = open_state(project)
     if database := read_configuration(project, state).database:
-        from toolkeep.storage.postgres.shared_state import row_key
-        from toolkeep.storage.sql.database_location import PostgresLocation
-        from toolkeep.storage.sql.tokens_table import SqlTokens
+        from toolkeep.storage.postgres.shared_state import open_shared_tokens
 
-        key = row_key(database, partial(_own_key, state))
-        return Tokens(SqlTokens(PostgresLocation(database.url), key))
+        folder = state.folder if state else None
+        return Tokens(open_shared_tokens(database, partial(_own_key, state), folder))
     from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 
     if state is None:

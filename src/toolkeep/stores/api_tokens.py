@@ -274,8 +274,8 @@ def _unknown(token_id: str) -> TokenRefused:
 class MemoryTokens:
     """In-memory token storage."""
 
-    def __init__(self) -> None:
-        self._kept: dict[str, KeptToken] = {}
+    def __init__(self, kept: dict[str, KeptToken] | None = None) -> None:
+        self._kept = {} if kept is None else kept
 
     def add(self, kept: KeptToken, *, most: int) -> bool:
         """Insert a token; False if `most` live ones exist already."""

@@ -124,7 +124,7 @@ class BearerAuth:
         self._known.clear()
 
 
-_FRESH_S: Final = 1.0
+_FRESH_S: Final = 0.5
 """How long a confirmed token is not asked about again, so how long one revoked in another process still
 works."""
 _REMEMBERED: Final = 10_000

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolkeep.approval.approval_store import Approvals
 from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.signed_note import VerifierKey
 from toolkeep.audit.witness_protocol import Request
@@ -45,7 +46,7 @@ class FileRecord:
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
         self.ledger: Ledger
-        self.approvals = SqliteApprovals(folder)
+        self.approvals: Approvals
         self.sessions = SqliteSessionStates(folder)
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
@@ -61,10 +62,10 @@ class FileRecord:
         if database is not None:
             from toolkeep.storage.postgres.shared_state import SharedState
 
-            self._shared = SharedState(database, self._own_key)
-            self.ledger = self._shared.ledger
+            self._shared = SharedState(database, self._own_key, folder)
+            self.ledger, self.approvals = self._shared.ledger, self._shared.approvals
         else:
-            self.ledger = SqliteLedger(folder)
+            self.ledger, self.approvals = SqliteLedger(folder), SqliteApprovals(folder)
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
@@ -101,7 +102,9 @@ class FileRecord:
                 closing.callback(self._publisher.close)
             if self._sender is not None:
                 closing.callback(self._sender.close)
-            closing.callback((self._shared or self.ledger).close)
+            if self._shared is not None:
+                closing.callback(self._shared.close)
+            closing.callback(self.ledger.close)
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -38,6 +39,7 @@ from toolkeep.host.after_fork import register_after_fork
 from toolkeep.limits import SESSION_SECONDS
 from toolkeep.storage.postgres.shared_changes import SharedChanges, announce
 from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_register import SharedRegister
 from toolkeep.storage.row_key import RowKey
 
 log = logging.getLogger("toolkeep.approval")
@@ -112,6 +114,7 @@ class PostgresApprovals:
         database: SharedDatabase,
         key: RowKey,
         changes: SharedChanges,
+        folder: Path | None,
         *,
         clock: Callable[[], float] = time.time,
         database_clock: Callable[[Any], float] = _database_clock,
@@ -119,6 +122,7 @@ class PostgresApprovals:
         self._database = database
         self._key = key
         self._changes = changes
+        self._rules = SharedRegister("approval-rules", Rule, database, key, folder)
         self._clock = clock
         self._database_clock = database_clock
         self._ahead_s = 0.0
@@ -281,14 +285,24 @@ class PostgresApprovals:
 
     def rules(self) -> list[Rule]:
         """The rules that have not expired."""
-        return []
+        now = self._change(self._read_clock)
+        rules = sorted(self._rules.read().values(), key=lambda rule: rule.id)
+        return [_moved_rule(rule, self._ahead_s) for rule in rules if now < rule.ends_at]
 
     def add_rule(self, rule: Rule) -> None:
         """Store a rule."""
+        now = self._change(self._read_clock)
+
+        def add(rules: dict[str, Rule]) -> None:
+            for over in [one.id for one in rules.values() if one.ends_at <= now]:
+                del rules[over]
+            rules[rule.id] = _moved_rule(rule, -self._ahead_s)
+
+        self._rules.change(add)
 
     def revoke(self, rule_id: str) -> bool:
         """Revoke a rule; whether there was one."""
-        return False
+        return self._rules.change(lambda rules: rules.pop(rule_id, None)) is not None
 
     def _change(self, work: Callable[[Any], Result]) -> Result:
         with self._late_lock:
@@ -381,6 +395,10 @@ def _moved(question: Question, by_s: float) -> Question:
 
 def _given(answer: Answer, by_s: float) -> Answer:
     return replace(answer, given_at=answer.given_at + by_s) if by_s else answer
+
+
+def _moved_rule(rule: Rule, by_s: float) -> Rule:
+    return replace(rule, made_at=rule.made_at + by_s, ends_at=rule.ends_at + by_s) if by_s else rule
 
 
 def _parts(question_id: str, row: _Sealed) -> tuple[str | bytes, ...]:

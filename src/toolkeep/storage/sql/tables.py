@@ -9,10 +9,8 @@ from sqlalchemy import (
     Boolean,
     Column,
     DateTime,
-    Float,
     Index,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
@@ -38,22 +36,6 @@ class UtcTime(TypeDecorator[datetime]):
             return None
         utc = value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
-
-
-class HiddenBytes(TypeDecorator[bytes]):
-    """Bytes hidden from logs: at debug level SQLAlchemy logs the rows that it reads, with token hashes."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002 -- its signature
-        """The bytes, with a redacted `repr`."""
-        return None if value is None else _Hidden(value)
-
-
-class _Hidden(bytes):
-    def __repr__(self) -> str:
-        return "…"
 
 
 _TYPES: dict[str, Any] = {
@@ -128,18 +110,4 @@ STATE = Table(
     METADATA,
     Column("id", Integer(), primary_key=True),
     Column("revision", BigInteger(), nullable=False),
-)
-TOKENS = Table(
-    "tokens",
-    METADATA,
-    Column("id", String(16), primary_key=True),
-    Column("name", String(64), nullable=False),
-    Column("scopes", Text(), nullable=False),
-    Column("agent", String(64), nullable=False),
-    Column("created_at", Float(53), nullable=False),
-    Column("expires_at", Float(53)),
-    Column("last_used_at", Float(53)),
-    Column("revoked_at", Float(53)),
-    Column("secret_hash", HiddenBytes(), nullable=False),
-    Column("mac", HiddenBytes()),
 )

@@ -1,6 +1,6 @@
-"""What servers that share a PostgreSQL decide together (SCL-2), and MACs of their tokens.
+"""What servers that share a PostgreSQL decide together (SCL-2).
 
-Tokens without a MAC are not accepted, and have to be made anew.
+Tokens are sealed there now, and those made before have to be made anew; an SQLite file never held any.
 """
 
 import sqlalchemy as sa
@@ -14,10 +14,9 @@ down_revision = "0002"
 
 def upgrade() -> None:
     """Create the tables."""
-    if op.get_bind().dialect.name == "sqlite":
-        op.add_column("tokens", sa.Column("mac", sa.LargeBinary()))
+    op.drop_table("tokens", schema=_schema())
+    if _schema() is None:
         return
-    op.add_column("tokens", sa.Column("mac", sa.LargeBinary()), schema=SCHEMA)
     op.create_table(
         "shared_servers",
         sa.Column("id", sa.Text(), primary_key=True),
@@ -33,6 +32,21 @@ def upgrade() -> None:
         sa.Column("server", sa.Text(), nullable=False),
         sa.Column("result", sa.LargeBinary()),
         sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_registers",
+        sa.Column("kind", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("content", sa.LargeBinary(), nullable=False, server_default=""),
+        sa.Column("mac", sa.LargeBinary()),
+        sa.Column("changes", sa.Text(), nullable=False, server_default=""),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_token_uses",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("used_at", sa.Float(53), nullable=False),
         schema=SCHEMA,
     )
     _create_approvals()
@@ -68,9 +82,24 @@ def _create_approvals() -> None:
 
 def downgrade() -> None:
     """Drop the tables: a call that is repeated with its key runs again."""
-    if op.get_bind().dialect.name == "sqlite":
-        op.drop_column("tokens", "mac")
+    op.create_table(
+        "tokens",
+        sa.Column("id", sa.String(16), primary_key=True),
+        sa.Column("name", sa.String(64), nullable=False),
+        sa.Column("scopes", sa.Text(), nullable=False),
+        sa.Column("agent", sa.String(64), nullable=False),
+        sa.Column("created_at", sa.Float(53), nullable=False),
+        sa.Column("expires_at", sa.Float(53)),
+        sa.Column("last_used_at", sa.Float(53)),
+        sa.Column("revoked_at", sa.Float(53)),
+        sa.Column("secret_hash", sa.LargeBinary(), nullable=False),
+        schema=_schema(),
+    )
+    if _schema() is None:
         return
-    op.drop_column("tokens", "mac", schema=SCHEMA)
-    for table in ("shared_session_answers", "shared_questions", "shared_claims", "shared_servers"):
-        op.drop_table(table, schema=SCHEMA)
+    for table in ("session_answers", "questions", "token_uses", "registers", "claims", "servers"):
+        op.drop_table(f"shared_{table}", schema=SCHEMA)
+
+
+def _schema() -> str | None:
+    return None if op.get_bind().dialect.name == "sqlite" else SCHEMA

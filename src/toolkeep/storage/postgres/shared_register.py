@@ -1,0 +1,168 @@
+"""A small set that decides something and rarely changes, such as tokens, switches and rules: one sealed row.
+
+A MAC covers the whole set and its version. Versions only rise, and a server remembers on its disk the highest
+one that it has seen. So whoever has only the credential of the database can delete a set, and then nothing
+is decided until it is back, but can neither write one nor put an older one back.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from toolkeep.errors import StoreUnavailable
+from toolkeep.storage.atomic_files import write_whole
+from toolkeep.storage.postgres.shared_changes import announce
+from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.row_key import RowKey
+from toolkeep.storage.state_folder import make_private
+
+log = logging.getLogger("toolkeep.store")
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+REGISTERS: Final = "registers"
+"""The topic of their changes; the key is the kind."""
+_FOLDER: Final = "shared-versions"
+_TOKENS: Final = 16
+"""The last changes, by token: one of them that is repeated after a lost answer is not made twice."""
+
+_ADD = "INSERT INTO shared_registers (kind) VALUES (%s) ON CONFLICT DO NOTHING"
+_LOCK = "SELECT version, content, mac, changes FROM shared_registers WHERE kind = %s FOR UPDATE"
+_PUT = "UPDATE shared_registers SET version = %s, content = %s, mac = %s, changes = %s WHERE kind = %s"
+# The content only where it is news.
+_READ = """
+SELECT version, CASE WHEN version <> %s THEN content END, mac FROM shared_registers WHERE kind = %s
+"""
+
+
+class SharedRegister(Generic[Item]):
+    """One set of items by name, the same on all servers."""
+
+    def __init__(
+        self, kind: str, item: type[Item], database: SharedDatabase, key: RowKey, folder: Path | None
+    ) -> None:
+        """`folder` is the state folder of the server, where versions are remembered."""
+        self._kind = kind
+        self._decoder = msgspec.json.Decoder(dict[str, item])  # type: ignore[valid-type]  # known at run time
+        self._database = database
+        self._key = key
+        self._seen = SeenVersion(folder, kind) if folder else None
+        self._known: tuple[int, dict[str, Item]] = (0, {})
+
+    def read(self) -> dict[str, Item]:
+        """The items now; raises `StoreUnavailable`."""
+        version, items = self._known
+        row = self._database.change(
+            lambda connection: connection.execute(_READ, (version, self._kind)).fetchone()
+        )
+        found, content, mac = row or (0, b"", None)
+        if found != version:
+            version, items = self._known = found, self._checked(found, bytes(content), mac)
+        self._remember(version)
+        return items
+
+    def change(self, edit: Callable[[dict[str, Item]], Answer]) -> Answer:
+        """Change the items in one transaction, on all servers; raises `StoreUnavailable`.
+
+        `edit` changes a copy, and its answer is returned. Where it leaves everything as it was, nothing is
+        written.
+        """
+        token, answers = secrets.token_hex(8), list[Answer]()
+
+        def work(connection: Any) -> tuple[int, dict[str, Item]]:
+            connection.execute(_ADD, (self._kind,))
+            version, content, mac, changes = connection.execute(_LOCK, (self._kind,)).fetchone()
+            items = self._checked(version, bytes(content), mac)
+            self._remember(version)  # before the change: on top of an older set it would have a new version
+            if token in changes.split():
+                # Made before its answer was lost. It is written again, so that it is replicated when we know.
+                connection.execute(_PUT, (version, content, mac, changes, self._kind))
+                return version, items
+            answers[:] = [edit(items)]
+            encoded = msgspec.json.encode(items)
+            if encoded != bytes(content):
+                version += 1
+                changes = " ".join([*changes.split(), token][-_TOKENS:])
+                mac = self._mac(version, encoded)
+                connection.execute(_PUT, (version, encoded, mac, changes, self._kind))
+                announce(connection, REGISTERS, self._kind)
+            return version, items
+
+        self._known = self._database.change(work)
+        self._remember(self._known[0])
+        return answers[0]
+
+    def _mac(self, version: int, content: bytes) -> bytes:
+        return self._key.mac("register", self._kind, str(version), content)
+
+    def _checked(self, version: int, content: bytes, mac: bytes | None) -> dict[str, Item]:
+        """The items of a row; raises if a server did not write it."""
+        if not version:
+            return {}
+        if not self._key.is_authentic(mac, "register", self._kind, str(version), content):
+            log.error("a shared set was not written by a server of this keep", extra={"kind": self._kind})
+            hint = "check that all servers have the same database.key; restore the database if they do"
+            raise StoreUnavailable(
+                self._database.place.shown, f"its {self._kind} do not carry the servers' MAC", hint=hint
+            )
+        return self._decoder.decode(content)
+
+    def _remember(self, version: int) -> None:
+        if self._seen is not None and (highest := self._seen.rise(version)) > version:
+            log.error(
+                "a shared set is older than before",
+                extra={"kind": self._kind, "version": version, "seen": highest},
+            )
+            hint = "if you restored a backup of the database on purpose, run: toolkeep database restored"
+            raise StoreUnavailable(
+                self._database.place.shown,
+                f"its {self._kind} have version {version}, and this server has seen version {highest}",
+                hint=hint,
+            )
+
+
+class SeenVersion:
+    """The highest version of a set that any process of this server has seen."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self._file = folder / _FOLDER / kind
+        self._highest = -1
+
+    def rise(self, version: int) -> int:
+        """Remember a version; the highest one now."""
+        if version > self._highest:
+            with self._locked():
+                try:
+                    self._highest = int(self._file.read_bytes())
+                except FileNotFoundError:
+                    self._highest = 0
+                if version > self._highest:
+                    write_whole(self._file, b"%d" % version)
+                    self._highest = version
+        return self._highest
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        make_private(self._file.parent)
+        descriptor = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def forget_versions(folder: Path) -> list[str]:
+    """Accept what the database has now, as after a restore; the kinds whose versions were forgotten."""
+    files = sorted((folder / _FOLDER).glob("[!.]*")) if (folder / _FOLDER).is_dir() else []
+    for file in files:
+        file.unlink()
+    return [file.name for file in files]
