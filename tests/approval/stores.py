@@ -13,15 +13,22 @@ from toolkeep.storage.sql.database_location import PostgresLocation
 
 
 @contextlib.contextmanager
-def server(url: str, folder: Path, clock: Clock, key: bytes = b"key") -> Iterator[PostgresApprovals]:
-    """The approvals of one of the servers that share a database; its own clock and the database's agree."""
+def server(
+    url: str, folder: Path, clock: Clock, key: bytes = b"key", *, ahead_s: float = 0.0
+) -> Iterator[PostgresApprovals]:
+    """The approvals of one of the servers that share a database, whose own clock may be ahead."""
     with contextlib.ExitStack() as stack:
         database, own = (SharedDatabase(PostgresLocation(url), is_single=True) for _ in range(2))
         changes = SharedChanges(database, "server")
         stack.callback(database.close)
         stack.callback(changes.close)
         store = PostgresApprovals(
-            own, RowKey(key), changes, folder, clock=clock, database_clock=lambda _: clock()
+            own,
+            RowKey(key),
+            changes,
+            folder,
+            clock=lambda: clock() + ahead_s,
+            database_clock=lambda _: clock(),
         )
         stack.callback(store.close)
         yield store

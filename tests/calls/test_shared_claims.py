@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,16 @@ def url(postgres: Cluster) -> str:
     return postgres.clean()
 
 
-def open_server(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, key: str = KEY) -> Keep:
+def open_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, key: str = KEY, **options: Any
+) -> Keep:
     """A keep as on a machine of its own."""
     home = folder / "home"
     (home / ".agent").mkdir(parents=True)
     (home / ".agent" / "config.yml").write_text(CONFIGURATION.format(url=url, key=key))
     monkeypatch.setenv("HOME", str(home))
     (folder / "project").mkdir()
-    return open_keep(project=folder / "project", built_in=False)
+    return open_keep(project=folder / "project", built_in=False, **options)
 
 
 class Till:

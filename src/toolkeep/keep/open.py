@@ -30,6 +30,7 @@ from toolkeep.text.display import visible
 from toolkeep.tools.catalog import CoreToolsProvider
 
 if TYPE_CHECKING:
+    from toolkeep.approval.approval_store import Approvals
     from toolkeep.approval.approver import Approver
     from toolkeep.config.read import Parse
     from toolkeep.config.settings import EventWebhook
@@ -342,6 +343,24 @@ def open_tokens(project: Path) -> "Tokens":
     if state is None:
         raise StateUnusable("~", "there is no state folder to store tokens in", hint="set TOOLKEEP_HOME")
     return Tokens(SqliteTokens(state.folder))
+
+
+@contextlib.contextmanager
+def open_approvals(project: Path) -> "Iterator[Approvals | None]":
+    """The approvals of a project, from where its servers share them; None without a state folder."""
+    state = open_state(project)
+    if state is None:
+        yield None
+    elif database := read_configuration(project, state).database:
+        from toolkeep.storage.postgres.shared_state import SharedState
+
+        with contextlib.closing(SharedState(database, partial(_own_key, state), state.folder)) as shared:
+            yield shared.approvals
+    else:
+        from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+
+        with contextlib.closing(SqliteApprovals(state.folder)) as approvals:
+            yield approvals
 
 
 def _own_key(state: KeepState | None) -> bytes:

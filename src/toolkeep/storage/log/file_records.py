@@ -102,9 +102,7 @@ class FileRecord:
                 closing.callback(self._publisher.close)
             if self._sender is not None:
                 closing.callback(self._sender.close)
-            if self._shared is not None:
-                closing.callback(self._shared.close)
-            closing.callback(self.ledger.close)
+            closing.callback((self._shared or self.ledger).close)
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)
