@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.calls.test_shared_claims import Till, open_server
+from tests.server.talk import until
+from tests.server.web.test_app import visiting
 from tests.storage.cluster import Cluster
 from toolkeep import Code, Keep, ToolResult, tool
 from toolkeep.approval.question import Answer, Question
+from toolkeep.cli.main import cli
 from toolkeep.storage.postgres import shared_database
 
 pytestmark = pytest.mark.spec("SCL-2")
 
 YES = Answer(verdict="approve", approver="ada", way="command")
-NO = Answer(verdict="deny", approver="ada", way="command", reason="not today")
 
 
 class Servers:
@@ -68,19 +71,38 @@ async def answered(keep: Keep, question: Question, answer: Answer) -> str:
     return (await store.run(store.answer, question.id, answer)).state
 
 
-def test_a_call_that_waits_on_one_server_is_answered_on_another_and_told_at_once(servers: Servers) -> None:
+def test_a_call_that_waits_on_one_server_is_answered_through_another(
+    servers: Servers, tmp_path: Path
+) -> None:
+    project = str(tmp_path / "other" / "project")
+
+    def command(*words: str) -> str:
+        """On the machine of the other server."""
+        return CliRunner().invoke(cli, [*words, "--project", project], catch_exceptions=False).stdout
+
     async def call() -> list[object]:
-        said = []
-        for answer in (YES, NO):
+        said: list[object] = []
+        async with visiting(servers.other) as visitor:
+            await visitor.sign_in()
+            await visitor.open_tab()
+            tab = visitor.client.begin("GET", "/ui/events", headers=visitor.headers)
+            await until(lambda: tab.response.body)
             async with paying(servers.one) as task:
+                await until(lambda: b"event: approvals" in tab.response.body)
                 question = await asked(servers.other)
-                state = await answered(servers.other, question, answer)
-                async with asyncio.timeout(0.9):  # sooner than anything is polled
-                    result = await task
-                said += [state, result.value, result.code]
+                path = f"/v1/approvals/{question.id}:decide"
+                answer = await visitor.operator.post(path, {"verdict": "approve"})
+                said += [answer.status, (await task).value]
+            tab.leave()
+            await tab.task
+        async with paying(servers.one) as task:
+            question = await asked(servers.other)
+            said.append(question.id[:8] in await asyncio.to_thread(command, "approvals", "list"))
+            await asyncio.to_thread(command, "deny", question.id, "not today")
+            said.append((await task).code)
         return said
 
-    assert asyncio.run(call()) == ["approved", 1, None, "denied", None, Code.APPROVAL_DENIED]
+    assert asyncio.run(call()) == [200, 1, True, Code.APPROVAL_DENIED]
     assert servers.till.paid == [5]
 
 

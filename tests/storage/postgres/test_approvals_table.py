@@ -1,6 +1,8 @@
 """Approvals of servers that share a PostgreSQL: lost answers, forged rows, dead servers, clocks that differ."""
 
 import contextlib
+import itertools
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,24 @@ def test_servers_with_another_key_see_no_question_and_approve_none(postgres: Clu
         assert one.answer(QUESTION.id, YES).state == "approved"
         assert not other.use(QUESTION)
         assert one.use(QUESTION)
+
+
+def test_every_server_hears_of_a_question_and_of_its_end(
+    store: PostgresApprovals, postgres: Cluster, tmp_path: Path
+) -> None:
+    heard = queue.Queue[str]()
+    with server(postgres.url("made"), tmp_path / "2", Clock()) as other, store.watch(heard.put):
+        assert heard.get(timeout=10) == ""  # connected
+        for change in (
+            lambda: other.ask(QUESTION),
+            lambda: other.answer(QUESTION.id, YES),
+            lambda: other.ask(OTHER),
+            lambda: other.withdraw(OTHER.id),
+        ):
+            change()
+        told = (heard.get(timeout=10) for _ in itertools.count())
+        named = itertools.islice((key for key in told if key), 4)
+        assert list(named) == [QUESTION.id, QUESTION.id, OTHER.id, OTHER.id]
 
 
 def test_the_questions_of_a_server_that_died_wait_no_longer_and_take_no_room(

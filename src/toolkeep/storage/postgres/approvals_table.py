@@ -147,7 +147,7 @@ class PostgresApprovals:
         try:
             called = asyncio.get_running_loop().run_in_executor(self._thread, partial(method, *arguments))
         except RuntimeError as error:  # closed meanwhile
-            raise StoreUnavailable(self._database.place.shown, "is not in use any more") from error
+            raise StoreUnavailable(self._database.place.shown, "was closed", hint="open the keep") from error
         return await called
 
     @contextmanager
