@@ -22,7 +22,7 @@ from toolkeep.approval.question_text import preview_answer
 from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter_marks import Touches
-from toolkeep.errors import StateUnusable
+from toolkeep.errors import StateUnusable, StoreUnavailable
 from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, RULE_DAYS, SESSION_SECONDS
 from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource
 from toolkeep.storage.log.file_records import FileRecord
@@ -525,6 +525,23 @@ def test_a_call_that_waits_looks_only_whether_it_still_does() -> None:
     store = desk.store = desk.keep._pipeline.asker.store = Watched(desk.clock)
     assert desk.call().ok
     assert (store.looks, store.whole) == (3, 0)
+
+
+def test_a_call_goes_on_waiting_while_the_store_is_away() -> None:
+    class Away(Queue):
+        looks = 0
+
+        def is_waiting(self, question_id: str) -> bool:
+            self.looks += 1
+            if self.looks <= 2:
+                raise StoreUnavailable("postgresql://db", "is away", hint="wait")
+            self.answer(question_id, says())
+            return super().is_waiting(question_id)
+
+    runs = Runs()
+    desk = Desk(runs.tool, wait_s=60)
+    desk.store = desk.keep._pipeline.asker.store = Away(desk.clock)
+    assert desk.call().ok
 
 
 def test_an_agent_with_too_many_questions_is_told_so_and_others_are_asked_about() -> None:
