@@ -1,4 +1,5 @@
 # A small image in which toolkeep runs as an ordinary user. It is not built in CI: try it before you rely on it.
+# deploy/compose.yml and deploy/kubernetes/toolkeep.yml use it; docs/deploy.md explains them.
 #
 #   docker build -t toolkeep .
 #   docker run --rm toolkeep doctor --profile docker > toolkeep-seccomp.json
@@ -24,13 +25,18 @@ FROM python:3.12-slim-bookworm AS build
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src src
-RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --wheel-dir /wheels '.[postgres,server]'
 
 FROM python:3.12-slim-bookworm
+# There is one version of each among the wheels.
+# hadolint ignore=DL3013
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --find-links /wheels toolkeep
-RUN useradd --uid 10001 --create-home keeper && install --directory --owner keeper --group keeper /project
-USER keeper
+    pip install --no-cache-dir --no-index --find-links /wheels 'toolkeep[postgres,server]'
+RUN useradd --uid 10001 --create-home keeper \
+    && install --directory --owner keeper --group keeper --mode 0700 /project /state
+USER 10001:10001
 WORKDIR /project
+# Log, keys and what else a server keeps: a volume of its own for each server.
+ENV TOOLKEEP_HOME=/state
 ENTRYPOINT ["toolkeep"]
 CMD ["doctor"]

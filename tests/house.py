@@ -92,8 +92,8 @@ def top_modules(package: Path = PACKAGE) -> set[str]:
 
 # --- tests ---------------------------------------------------------------------------------------
 
-WHOLE_CALLS = ("calls", "hostile", "docs", "release")
-"""Folders whose tests go through the whole package: calls, attacks, and what the documentation says."""
+WHOLE_CALLS = ("calls", "deploy", "hostile", "docs", "release")
+"""Folders whose tests go through the whole package: calls, servers, attacks, and what the documentation says."""
 
 
 def mirrors_a_module(test: Path, package: Path = PACKAGE) -> bool:

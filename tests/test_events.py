@@ -27,6 +27,7 @@ LOGGERS = {
     "toolkeep.approval",
     "toolkeep.policy",
     "toolkeep.store",
+    "toolkeep.audit",
 }
 ONE, TWO = StartUpBegan(providers=("core",)), ToolUnregistered(tool_name="read_file", version="")
 

@@ -18,6 +18,7 @@ __all__ = [
     "AgentDeclared",
     "ApprovalDecided",
     "ApprovalRequested",
+    "AuditAlarm",
     "CallEnded",
     "CompilationSlow",
     "CompiledPolicyDisputed",
@@ -358,6 +359,23 @@ class ApprovalDecided(Event, frozen=True, kw_only=True):
     approver: str
     """Empty if nobody answered."""
     timestamp: datetime
+
+
+class AuditAlarm(Event, frozen=True, kw_only=True):
+    """An audit log was cut, rewritten or forked, or is no longer published, as far as this server can tell.
+
+    The log is that of this server or of another one.
+    """
+
+    alarm: str
+    """What happened."""
+    origin: str
+    """The name of the log."""
+    witness: str = ""
+    """The name of the witness that says so; empty if it is this server."""
+    reason: str
+    checkpoints: tuple[str, ...] = ()
+    """The signed checkpoints that contradict each other, if there are any."""
 
 
 class ToolUnanswered(Event, frozen=True, kw_only=True):

@@ -624,6 +624,9 @@ PAGE: Final = 100
 PAGE_MOST: Final = 1_000
 """Page size of lists: default and maximum."""
 
+UNSEEN_SERVER_SECONDS: Final = 10
+"""A server on a shared PostgreSQL that was not seen for so long has died, or has lost the database."""
+
 OPEN_CALLS: Final = 10_000
 """Maximum number of asynchronous calls (status 202) that can be polled."""
 
@@ -663,11 +666,15 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 0.0
     """Per token."""
     burst: float = 1000.0
+    drain_s: float = 0.0
+    """How long a server goes on serving at shutdown, so that load balancers notice that it is not ready."""
     grace_s: float = 20.0
     """Grace period of calls at shutdown."""
 
 
 DEFAULT_SERVER_LIMITS: Final = ServerLimits()
+DRAIN_SECONDS: Final = 5.0
+"""`drain_s` of servers that share a database: two checks of a load balancer that checks every 2 s."""
 
 # --- the page (WEB-2) ----------------------------------------------------------------------------
 
@@ -677,10 +684,6 @@ SIGN_IN_CODES: Final = 32
 """Maximum number of live sign-in links."""
 SESSION_HOURS: Final = 12.0
 """Lifetime of a page session: a working day."""
-SESSIONS: Final = 64
-SESSION_TABS: Final = 64
-"""Maximum number of sessions, and of tabs per session; the oldest is evicted, of sessions that of the token
-with most."""
 LISTENERS: Final = 128
 CALLER_LISTENERS: Final = 16
 """Maximum number of listening tabs, in all and per token; one more is told to retry later."""

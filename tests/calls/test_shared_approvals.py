@@ -157,5 +157,5 @@ def test_without_the_database_nothing_runs_and_what_waited_goes_on_when_it_is_ba
                 result = await waits
         return [refused.code, result.value]
 
-    assert asyncio.run(outage()) == [Code.NOT_RECORDED, 1]
+    assert asyncio.run(outage()) == [Code.STORE_UNAVAILABLE, 1]
     assert servers.till.paid == [5]

@@ -150,6 +150,7 @@ INVALID = (
 )  # fmt: skip
 
 AGAINST_A_RULE = (
+    Bad("two_keys", "database: {url: 'postgresql://db/keep', key: 24 letters and a few more, key_file: /run/key}\n", "1:73", "remove one of them"),
     Bad("strict_mode_off", "tool_registry:\n  strict_mode: false\n", "2:3", "strict_mode cannot be false"),
     Bad("cache_off", "tool_registry:\n  cache_compiled_schemas: false\n", "2:3", "cache_compiled_schemas cannot be false"),
     Bad("unknown_capability", "agents:\n  ada:\n    capabilities: [fs.read:., fs.fly]\n", "3:31", "'fs.fly' is not one of fs.read"),

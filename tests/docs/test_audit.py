@@ -13,7 +13,7 @@ from tests.docs.markdown import ROOT
 from toolkeep import Keep, ToolFailed
 from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
-from toolkeep.audit.record_kinds import SessionEnded
+from toolkeep.audit.record_kinds import AuditAlarm, SessionEnded, written
 from toolkeep.cli.audit import command
 from toolkeep.mcp_client.elicitation import Elicitations
 from toolkeep.mcp_client.elicitation_audit import ActiveCall
@@ -91,6 +91,8 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
             time="2026-01-01T00:00:00Z",
         )
         log.append(msgspec.to_builtins(ended)).result()
+        alarm = AuditAlarm(alarm="a", checkpoints=(), origin="o", reason="r", time=ended.time, witness="")
+        log.append(msgspec.json.decode(written(alarm))).result()
         return [entry.record for entry in (*record.log.entries, *log.read())]
 
 

@@ -1,21 +1,28 @@
 """Attacks on what is stored: by names and texts, by size, through the database, and through its logs."""
 
+import contextlib
 import logging
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.storage.cluster import Cluster
 from tests.storage.keeps import KeepOnStore
-from toolkeep import Isolation, Tier, ToolkeepError
+from toolkeep import Isolation, Keep, Tier, ToolkeepError
 from toolkeep.config.settings import DatabaseSettings
+from toolkeep.sources.stored_definitions import offer_of
 from toolkeep.storage.postgres.shared_state import open_shared_tokens
+from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, connected, shown_url
+from toolkeep.storage.sql.definition_store import SqlDefinitionStore
 from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 from toolkeep.stores.api_tokens import Scope, Tokens, TokenTable
+from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
 
 pytestmark = pytest.mark.spec("STO-1", "STO-2")
 
@@ -260,3 +267,32 @@ def test_a_driver_that_quotes_the_url_gives_no_password_away(url: str) -> None:
     refused = str(PostgresLocation(url).refuse(error))
     assert "is no password" in refused
     assert "hunter" not in refused
+
+
+FORGED = {
+    "less danger": "UPDATE {0} SET danger = 'low', definition_hash = '', run_hash = ''",
+    "another run": 'UPDATE {0} SET run_json = \'{{"http": {{"url": "https://evil.example"}}}}\', run_hash = \'\'',
+    "enabled": "UPDATE {0} SET enabled = true, definition_hash = ''",
+    "another tier": "UPDATE {0} SET license_tier = license_tier + 1",
+    "no MAC": "UPDATE {0} SET mac = NULL",
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+@pytest.mark.spec("SCL-2")
+def test_a_definition_that_no_server_wrote_is_not_used(case: str, postgres: Cluster) -> None:
+    place = PostgresLocation(postgres.clean())
+    sealed = partial(SqlDefinitionStore, place, RowKey(b"the servers' key"))
+    with Keep(store=sealed(), offer_of=offer_of) as keep:
+        data = {**client_tool(), "danger": "high", "enabled": False}
+        keep.create_definition(data, may_run=True)
+    (held,) = sealed().read().held
+    assert isinstance(held, StoredDefinition)
+    postgres.execute("made", FORGED[case].format("agent_tools.tool_definitions"))
+    (held,) = sealed().read().held
+    assert isinstance(held, BrokenDefinition)
+    assert "database.key" in held.reason
+    with contextlib.closing(sealed()) as store:
+        assert store.seal() == (["tool"] if case == "no MAC" else [])
+        (held,) = store.read().held
+        assert isinstance(held, StoredDefinition if case == "no MAC" else BrokenDefinition)

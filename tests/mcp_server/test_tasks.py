@@ -274,17 +274,19 @@ async def task_of(held: tasks.Tasks, agent: str, text: str = "") -> str:
     """A task that gives a text and has ended, or one that goes on where there is none."""
     running = DetachedRequest(Connection(agent, is_modern=True), lambda _: None, {})
     running.start(given(text) if text else asyncio.Event().wait())
-    name: str = held.create(agent, running, lambda ended: {"text": ended.task.result()})["taskId"]
+    made = await held.create(agent, running, lambda ended: {"text": ended.task.result()})
+    name: str = made["taskId"]
     if text:
         await until(running.task.done)
         await asyncio.sleep(0)
     return name
 
 
-def known(held: tasks.Tasks, agent: str, *names: str) -> list[bool]:
+async def known(held: tasks.Tasks, agent: str, *names: str) -> list[bool]:
     connection = Connection(agent, is_modern=True)
     connection.capabilities = TASKS
-    return [name in held.own(connection, list(names)) for name in names]
+    found = await held.own(connection, list(names))
+    return [name in found for name in names]
 
 
 def test_the_oldest_results_of_an_agent_give_way_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +296,7 @@ def test_the_oldest_results_of_an_agent_give_way_and_no_others(monkeypatch: pyte
         held = tasks.Tasks()
         other, runs = await task_of(held, "b", "x" * 100), await task_of(held, "a")
         mine = [await task_of(held, "a", "x" * 100) for _ in range(4)]
-        found = known(held, "b", other), known(held, "a", runs, *mine)
+        found = await known(held, "b", other), await known(held, "a", runs, *mine)
         held.close()
         return found
 
@@ -309,8 +311,8 @@ def test_a_result_that_is_larger_than_all_of_it_is_kept_until_the_next(
     async def act() -> Any:
         held = tasks.Tasks()
         first = await task_of(held, "a", "x" * 100)
-        was_known = known(held, "a", first)
-        return was_known, known(held, "a", first, await task_of(held, "a", "x" * 100))
+        was_known = await known(held, "a", first)
+        return was_known, await known(held, "a", first, await task_of(held, "a", "x" * 100))
 
     assert asyncio.run(act()) == ([True], [False, True])
 
@@ -322,7 +324,7 @@ def test_an_agent_with_too_many_tasks_takes_no_room_from_others(monkeypatch: pyt
         held = tasks.Tasks()
         first = await task_of(held, "a", "over")
         await task_of(held, "a")
-        had_room = held.has_room("a"), known(held, "a", first)
+        had_room = held.has_room("a"), await known(held, "a", first)
         await task_of(held, "a")
         found = held.has_room("a"), held.has_room("b")
         held.close()
@@ -371,7 +373,7 @@ def test_of_a_task_that_has_ended_only_its_result_is_kept_also_before_anybody_lo
         held = tasks.Tasks()
         running = DetachedRequest(Connection("a", is_modern=True), lambda _: None, {})
         running.start(given("much"))
-        held.create("a", running, lambda ended: {"text": ended.task.result()})
+        await held.create("a", running, lambda ended: {"text": ended.task.result()})
         await until(running.task.done)
         await asyncio.sleep(0)
         gone = weakref.ref(running)

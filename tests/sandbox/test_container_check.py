@@ -37,8 +37,8 @@ def test_no_other_flag_is_asked_for() -> None:
 def test_the_image_runs_as_an_ordinary_user() -> None:
     instructions = [line for line in DOCKERFILE.splitlines() if line and line[0].isalpha()]
     users = [line for line in instructions if line.startswith("USER")]
-    assert users == ["USER keeper"]
-    assert instructions.index("USER keeper") < instructions.index('ENTRYPOINT ["toolkeep"]')
+    assert users == ["USER 10001:10001"]
+    assert instructions.index("USER 10001:10001") < instructions.index('ENTRYPOINT ["toolkeep"]')
 
 
 def test_what_the_image_copies_exists_and_is_let_through() -> None:

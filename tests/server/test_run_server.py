@@ -376,6 +376,52 @@ def test_readiness_is_off_before_anything_else_ends(keep: Keep) -> None:
         assert app.service.health.is_stopping  # type: ignore[union-attr]
 
 
+def test_a_server_that_drains_serves_without_being_ready(keep: Keep) -> None:
+    with running(keep, ServerLimits(drain_s=1000, grace_s=1)) as server:
+        kept = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        with kept:
+            assert said_on(kept, "/readyz") == (200, False)
+            server.server.handle_exit(signal.SIGTERM, None)
+            until_true(lambda: (b"connection", b"close") in server.server.server_state.default_headers)
+            assert said_on(kept, "/healthz") == (200, True)
+        status, readiness = asked(server.url, "", "/readyz")
+        assert (status, readiness["checks"]["serving"]) == (503, False)
+        called = asked(server.url, server.token(), "/v1/tools/add:call", {"arguments": {"a": 1}})
+        assert (called[0], called[1]["value"]) == (200, 2)
+        server.server.handle_exit(signal.SIGTERM, None)
+        until_true(lambda: not is_answered(server))
+
+
+def test_a_drain_ends_by_itself(keep: Keep) -> None:
+    with running(keep, ServerLimits(drain_s=0.2, grace_s=1)) as server:
+        server.server.handle_exit(signal.SIGTERM, None)
+        until_true(lambda: not is_answered(server))
+
+
+def test_a_second_signal_cancels_the_calls_in_flight(keep: Keep) -> None:
+    keep.register(linger(threading.Event()))
+    with running(keep, ServerLimits(drain_s=1000, grace_s=1000)) as server:
+        answer = called(server)
+        for _ in range(2):
+            server.server.handle_exit(signal.SIGTERM, None)
+        status, problem = answer.result(30)
+    assert (status, problem["code"]) == (503, "ACODE-TSR-040")
+
+
+def said_on(client: socket.socket, path: str) -> tuple[int, bool]:
+    """The status of an answer on a connection, and whether it is the last one there."""
+    client.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    head = client.recv(65536)
+    return int(head.split(b" ")[1]), b"\r\nconnection: close\r\n" in head
+
+
+def is_answered(server: Running) -> bool:
+    try:
+        return asked(server.url, "", "/healthz")[0] == 200
+    except OSError:
+        return False
+
+
 # --- as a process --------------------------------------------------------------------------------
 
 

@@ -66,7 +66,9 @@ class Cluster:
         raise RuntimeError("PostgreSQL did not start")
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it unless it runs, and wait until it answers."""
+        if self._server is not None:
+            return
         options = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
         data, port = str(self._folder / "data"), str(self.port)
         self._server = subprocess.Popen(

@@ -61,15 +61,15 @@ class ReceiptInvalid(ToolkeepError):
 
 
 class WitnessReason(StrEnum):
-    """Why a witness refuses; with the HTTP status of tlog-witness."""
+    """Why a witness refuses."""
 
-    MALFORMED = "malformed"  # 400
-    UNKNOWN_LOG = "unknown log"  # 404
-    NOT_SIGNED = "not signed by the log"  # 403
-    OTHER_SIZE = "the witness holds another size"  # 409
-    ROLLBACK = "smaller than what the witness holds"  # 409
-    FORK = "another history of the same size"  # 409
-    NOT_PROVEN = "not proven to extend what the witness holds"  # 422
+    MALFORMED = "malformed"
+    UNKNOWN_LOG = "unknown log"
+    NOT_SIGNED = "not signed by the log"
+    OTHER_SIZE = "the witness holds another size"
+    ROLLBACK = "smaller than what the witness holds"
+    FORK = "another history of the same size"
+    NOT_PROVEN = "not proven to extend what the witness holds"
 
 
 class WitnessRefused(ToolkeepError):

@@ -135,6 +135,20 @@ class SessionEnded(Record, frozen=True, kw_only=True, gc=False):
     type: str = "SessionEnded"
 
 
+class AuditAlarm(Record, frozen=True, kw_only=True, gc=False):
+    """A log, of this server or another, was found cut, rewritten, forked or no longer published (AUD-2)."""
+
+    alarm: str
+    checkpoints: tuple[str, ...]
+    """The signed checkpoints that contradict each other."""
+    origin: str
+    reason: str
+    time: str
+    type: str = "AuditAlarm"
+    witness: str
+    """The witness that says so; empty if it is this server."""
+
+
 class ToolCompleted(Record, frozen=True, gc=False):
     """The outcome of a call: everything that a receipt shows."""
 

@@ -6,7 +6,7 @@ refuses the fork. No I/O: requests and answers are text, however they are exchan
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,30 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         proof = "".join(f"{encode_hash(node)}\n" for node in self.proof)
         return f"old {self.old_size}\n{proof}\n{self.checkpoint}"
+
+
+class Answer(NamedTuple):
+    """The answer of a witness: an HTTP status, and text."""
+
+    status: int
+    text: str
+
+
+_STATUS: Final = {
+    WitnessReason.MALFORMED: 400,
+    WitnessReason.NOT_SIGNED: 403,
+    WitnessReason.UNKNOWN_LOG: 404,
+    WitnessReason.OTHER_SIZE: 409,
+    WitnessReason.ROLLBACK: 409,
+    WitnessReason.FORK: 409,
+    WitnessReason.NOT_PROVEN: 422,
+}
+
+
+def refusal(refused: WitnessRefused) -> Answer:
+    """The answer of a witness that does not cosign: at 409 the size that it holds, else the reason."""
+    status = _STATUS[refused.reason]
+    return Answer(status, f"{refused.held if status == 409 else refused.message}\n")
 
 
 def origin_of(checkpoint: str) -> str:

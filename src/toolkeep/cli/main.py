@@ -12,6 +12,7 @@ import click
 COMMANDS = {
     "accept": "Accept a project's configuration, or a changed tool.",
     "add": "Import the tools of an MCP server or an HTTP API.",
+    "agents": "List agents with what they hold, and withdraw it.",
     "approvals": "List waiting calls and approval rules.",
     "approve": "Approve a waiting call.",
     "audit": "Read, verify and export the audit log.",

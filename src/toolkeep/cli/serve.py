@@ -60,6 +60,13 @@ PORT = 8765
 )
 @click.option("--client-answers", is_flag=True, help="Let MCP clients approve calls of up to medium danger.")
 @click.option(
+    "--drain",
+    "drain_s",
+    type=click.FloatRange(0, 3_600),
+    metavar="SECONDS",
+    help="How long to serve, not ready, before shutdown.  [default: 5 with a shared database, else 0]",
+)
+@click.option(
     "--grace",
     "grace_s",
     type=click.FloatRange(1, 3_600),
@@ -97,6 +104,7 @@ def command(
     issuers: tuple[str, ...],
     wait_s: float | None,
     client_answers: bool,
+    drain_s: float | None,
     grace_s: float,
     rate: float,
     metrics: bool | None,
@@ -115,7 +123,8 @@ def command(
     rest is shown, and waits for your y.
 
     With --json the address and the logs are lines of JSON.
-    Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
+    Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended, on a
+    second one at once.
     """
     _check_installed({"prometheus_client": metrics or False, "opentelemetry": has_traces})
     has_metrics = find_spec("prometheus_client") is not None if metrics is None else metrics
@@ -126,19 +135,19 @@ def command(
     from toolkeep.cli.isolation_notice import warn_soon
     from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
     from toolkeep.keep.open import (
+        open_sign_in_codes,
         open_state,
         open_tokens,
         open_witness,
         project_folder,
         read_configuration,
     )
-    from toolkeep.limits import ServerLimits
+    from toolkeep.limits import DRAIN_SECONDS, ServerLimits
     from toolkeep.server.app_factory import make_app
     from toolkeep.server.run_server import is_loopback, names_of, serve
 
     if as_json:
         _log_json()
-    limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
     root = project_folder(project)
     served = served_files(tools, root, holds_back=False)
     named = served.files if served else ()
@@ -147,8 +156,11 @@ def command(
     public = base_url.rstrip("/") or address
     state = open_state(root)
     settings = read_configuration(root, state)
+    if drain_s is None:
+        drain_s = DRAIN_SECONDS if settings.database else 0.0
+    limits = ServerLimits(drain_s=drain_s, grace_s=grace_s, requests_per_second=rate)
     folder = state.folder if state is not None else None
-    codes = _codes(folder) if has_page else None
+    codes = open_sign_in_codes(root) if has_page else None
     whole_files = whole(files)
     with contextlib.ExitStack() as stack:
         stack.enter_context(sock)
@@ -173,7 +185,7 @@ def command(
             has_traces=has_traces,
             witness=open_witness(root) if settings.witness_for else None,
         )
-        if settings.witnesses:
+        if settings.witnesses or settings.database:
             _ = keep.record  # opened before the first call: an idle log is witnessed, too
         keep.follow_store()
         warn_soon()
@@ -194,14 +206,16 @@ def command(
             stack.enter_context(followed.followed(keep, root))
         elif served:
             stack.enter_context(served.followed(keep))
-        if folder is not None and not as_json and is_terminal(sys.stderr):
-            stack.enter_context(_waiting_calls_said(keep, folder, public if has_page else ""))
+        stack.enter_context(_waiting_calls_said(keep, folder, public if has_page else "", as_json=as_json))
         serve(app, sock, limits, say_begun)
 
 
 @contextlib.contextmanager
-def _waiting_calls_said(keep: "Keep", folder: Path, page: str) -> Iterator[None]:
+def _waiting_calls_said(keep: "Keep", folder: Path | None, page: str, *, as_json: bool) -> Iterator[None]:
     """Say when a call begins to wait, also on another server, or in `toolkeep mcp`, whose client may not."""
+    if folder is None or as_json or not is_terminal(sys.stderr):
+        yield
+        return
     from toolkeep.approval.question_text import name
     from toolkeep.config.accepted_code import stamp_of
     from toolkeep.storage.sql.change_feed import StateChangeFeed
@@ -264,12 +278,6 @@ def _followed(named: "Sequence[ToolsFile]") -> "AbstractContextManager[ReloadedF
     from toolkeep.cli.reload import reloaded_files
 
     return reloaded_files(named)
-
-
-def _codes(folder: Path | None) -> "SignInCodes":
-    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
-
-    return MemorySignInCodes() if folder is None else FileSignInCodes(folder)
 
 
 def _say_begun(address: str, *, as_json: bool) -> None:

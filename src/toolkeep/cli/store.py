@@ -63,6 +63,28 @@ def status(project: Path | None, *, as_json: bool) -> None:
         warn(f"{one.name} {one.reason}", err=False)
 
 
+@command.command("seal", short_help="Take over definitions from before database.key.")
+@click.option("--yes", is_flag=True, help="Seal them; without it they are only listed.")
+@project
+@common
+def seal_store(project: Path | None, *, yes: bool, as_json: bool) -> None:
+    """Take the definitions of a shared database that carry no MAC for those of this keep.
+
+    They are from before the database had this layout, or somebody else wrote them: look at each first.
+    """
+    with store_of(project) as store:
+        bare = sorted({one.name for one in store.read().held if isinstance(one, BrokenDefinition)})
+        sealed = store.seal() if yes and not store.place.is_embedded else []
+    if as_json:
+        print_json({"broken": bare, "sealed": sealed})
+    elif sealed:
+        say_done(f"sealed: {', '.join(sealed)}")
+    elif bare:
+        say(f"not used: {', '.join(bare)}; add --yes to seal those without a MAC")
+    else:
+        say("every definition is used")
+
+
 @command.command("migrate", short_help="Migrate the tables to another schema version.")
 @click.option("--to", default=HEAD, show_default=True, help="Schema version; `base` drops all tables.")
 @click.option("--yes", is_flag=True, help="Required for `base`, which deletes every stored definition.")

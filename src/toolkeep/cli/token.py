@@ -219,18 +219,18 @@ def make_link(address: str, project: Path | None, *, as_json: bool) -> None:
     """
     from toolkeep.cli.served_page import sign_in_link
     from toolkeep.errors import StateUnusable
-    from toolkeep.keep.open import open_state, project_folder
+    from toolkeep.keep.open import open_sign_in_codes, open_state, project_folder
     from toolkeep.storage.running_servers import running_servers
-    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes
 
-    state = open_state(project_folder(project))
+    root = project_folder(project)
+    state = open_state(root)
     if state is None:
         raise StateUnusable("~", "there is no state folder to store the link in", hint="set TOOLKEEP_HOME")
     address = address or next(iter(running_servers(state.folder)), "")
     if not address:
         hint = "start it: toolkeep serve; or name the address of one elsewhere: --address URL"
         raise StateUnusable(str(state.folder), "no server runs for this project", hint=hint)
-    link = sign_in_link(address, FileSignInCodes(state.folder))
+    link = sign_in_link(address, open_sign_in_codes(root))
     if as_json:
         print_json({"link": link})
         return

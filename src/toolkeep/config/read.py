@@ -261,6 +261,9 @@ class _File:
         webhook = at(data, "/audit/checkpoint_webhook")
         if webhook and "/audit/checkpoint_webhook" not in unresolved and (wrong := _wrong_with_url(webhook)):
             yield f"{self._document.place('/audit/checkpoint_webhook')}: {wrong}"
+        if {"key", "key_file"} <= (data.get("database") or {}).keys():
+            place = self._document.key_place("/database/key_file")
+            yield f"{place}: there is a `key`, too; remove one of them"
         yield from self._witness_faults(data, unresolved)
         for agent, grant in (data.get("agents") or {}).items():
             from toolkeep.policy.effective_grant import check_scopes
@@ -556,7 +559,12 @@ def _event_webhook(data: dict[str, Any] | None) -> EventWebhook | None:
 def _database(data: dict[str, Any] | None) -> DatabaseSettings | None:
     if not data:
         return None
-    return DatabaseSettings(url=data["url"], key=data.get("key") or "", is_single=data.get("single") or False)
+    return DatabaseSettings(
+        url=data["url"],
+        key=data.get("key") or "",
+        key_file=_absolute(data.get("key_file")),
+        is_single=data.get("single") or False,
+    )
 
 
 def _grant(data: dict[str, Any]) -> AgentGrant:

@@ -342,6 +342,12 @@ FILE_SCHEMA: Schema = {
                     "writeOnly": True,
                     "description": "Authenticates what the servers store, the same for all; best a variable.",
                 },
+                "key_file": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 4096,
+                    "description": "A file that holds the key, instead of `key`.",
+                },
                 "single": {
                     "type": "boolean",
                     "description": "Whether the database has no replica, so that no failover loses anything.",

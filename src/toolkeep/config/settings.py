@@ -135,6 +135,8 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     key: str = ""
     """The servers' own, which the database never sees; empty for a keep that is alone on it."""
+    key_file: str = ""
+    """Where the key is read from instead."""
     is_single: bool = False
     """Whether it has no replica."""
 

@@ -183,11 +183,12 @@ class Flow:
                 self._plans[key] = plan
         return plan
 
-    def facts(self, request: ToolCall, checked: CheckedCall) -> FlowFacts:
-        """What policies may read about a call."""
-        if request.flow is not None and request.flow.parent is not None:
-            self._inherit(request.flow)
-        return FlowFacts(self.plan(checked.registered), request.flow, checked.arguments)
+    def facts(self, request: ToolCall, checked: CheckedCall, before: FlowFacts | None = None) -> FlowFacts:
+        """What policies may read about a call; `before` are the facts of an earlier decision about it."""
+        session = request.flow
+        if session is not None and session.parent is not None:
+            self._inherit(session)
+        return FlowFacts(self.plan(checked.registered), session, checked.arguments, before)
 
     def observe(
         self,
@@ -203,7 +204,8 @@ class Flow:
         """Take in the whole result of a call that ran, before it goes out."""
         opens, is_secret = session.observe(self.plan(tool), value, body, arguments)
         session.earlier.append(earlier)
-        self._fall(session, tool, opened=opens, secret=is_secret, hosts=hosts)
+        wrote = tool.name if tool.may_write else ""
+        session.fall(opened=opens, secret=is_secret, after=tool.name, wrote=wrote, hosts=hosts)
 
     def open(
         self, session: SessionState, tool: RegisteredTool | None, hosts: Collection[str] | None = None
@@ -216,19 +218,8 @@ class Flow:
         if tool is None or hosts is None:
             session.fall(opened=True, secret=secret)
         else:
-            self._fall(session, tool, opened=True, secret=secret, hosts=hosts)
-
-    def _fall(
-        self,
-        session: SessionState,
-        tool: RegisteredTool,
-        *,
-        opened: bool,
-        secret: bool,
-        hosts: Collection[str],
-    ) -> None:
-        wrote = tool.name if tool.may_write else ""
-        session.fall(opened=opened, secret=secret, after=tool.name, wrote=wrote, hosts=hosts)
+            wrote = tool.name if tool.may_write else ""
+            session.fall(opened=True, secret=secret, after=tool.name, wrote=wrote, hosts=hosts)
 
     def endorse(self, facts: FlowFacts) -> None:
         """A person approved a call that flow asked about."""

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
@@ -44,7 +44,7 @@ from toolkeep.registry.tool_catalog import ToolCatalog
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.stores.registry_state import RegistryState
 from toolkeep.telemetry.logs import LogListener
-from toolkeep.text.display import counted
+from toolkeep.text.display import counted, echo_name
 from toolkeep.validation.refusal_history import RefusalHistory
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ if TYPE_CHECKING:
     from toolkeep.results.output_check import Normalizers
     from toolkeep.sandbox.launch import EarlyStart
     from toolkeep.sandbox.trusted_paths import ProcessTrust, TrustedPath
-    from toolkeep.storage.sql.change_feed import ChangeFeed, StateChangeFeed
+    from toolkeep.storage.postgres.shared_state import SharedState
+    from toolkeep.storage.sql.change_feed import ChangeFeed
+    from toolkeep.storage.sqlite.state_db import StateFollower
     from toolkeep.stores.definitions import DefinitionStore
     from toolkeep.stores.records import KeepRecord
     from toolkeep.stores.sign_ins import SignInStore
@@ -155,6 +157,7 @@ class Keep(ToolCatalog):
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
         admitted: "AdmittedBefore | None" = None,
+        shared: "SharedState | None" = None,
     ) -> None:
         note_keep()
         bus = Bus()
@@ -179,7 +182,9 @@ class Keep(ToolCatalog):
         self._refusals = RefusalHistory(bus=bus)
         self._validate: Validate = self._validate_first
         self._policy = policy
-        self._grants = {**dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT), **policy.agents}
+        self._declared = {**dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT), **policy.agents}
+        """The grants as they were declared."""
+        self._grants = self._left_of(self._declared)
         self._approver = approver
         self._answerer = answerer
         self._authorizer: Authorizer | None = None
@@ -188,6 +193,7 @@ class Keep(ToolCatalog):
         self._tool_secrets = tool_secrets or {}
         self._hooks = tuple(before_call), tuple(after_call)
         self._sign_ins = sign_ins
+        self._shared = shared
         self._given_record = record
         self._making = threading.Lock()
         self._authorizing = threading.Lock()
@@ -197,7 +203,7 @@ class Keep(ToolCatalog):
         self._loop: LoopThread | None = None
         self._follower: ChangeFeed | None = None
         self._state = state
-        self._state_follower: StateChangeFeed | None = None
+        self._state_follower: StateFollower | None = None
         self._webhooks: list[Webhook] = []
         self._speaks: KeepProvider | None = None
         self._trusted: TrustedPaths | None = None
@@ -251,6 +257,8 @@ class Keep(ToolCatalog):
         if self._made is not None:
             self._made.close()
         self.close_store()
+        if self._shared is not None:
+            self._shared.close()
         for webhook in self._webhooks:
             webhook.close()
 
@@ -266,17 +274,22 @@ class Keep(ToolCatalog):
         """
         if self._is_closed:
             return
-        from toolkeep.storage.sql.change_feed import ChangeFeed, StateChangeFeed
+        from toolkeep.storage.sql.change_feed import ChangeFeed
         from toolkeep.storage.sql.definition_store import SqlDefinitionStore
         from toolkeep.storage.sqlite.state_db import KeepState
 
         state, store = self._state, self._store
         if isinstance(state, KeepState) and self._state_follower is None:
-            self._state_follower = StateChangeFeed(state.stamp, self._registry.follow)
+            self._state_follower = state.follow(self._follow_state)
         if self._follower is not None:
             return
         if isinstance(store, SqlDefinitionStore):
             self._follower = ChangeFeed(store.place, self.editor.follow, self._bus.tell)
+
+    @property
+    def shared(self) -> "SharedState | None":
+        """What the keep shares with other servers; None for one that is alone."""
+        return self._shared
 
     @property
     def store_lost(self) -> str:
@@ -294,8 +307,63 @@ class Keep(ToolCatalog):
         grant = Grant.read(capabilities=capabilities, permissions=permissions)
         self._watch(grant)
         self.authorizer.declare(name, grant)
-        self._grants[name] = grant
+        with self._authorizing:
+            self._declared = {**self._declared, name: grant}
+            self._grants = {**self._grants, name: grant}
         self._bus.tell(AgentDeclared(agent=name))
+        self._use_grants()  # part of it may be withdrawn
+
+    def withdraw(self, agent: str, capability: str = "") -> None:
+        """Withdraw what an agent holds, also for later starts and on all servers that share a database.
+
+        `capability` is one that it holds, such as `fs.write:./out`, a kind such as `fs.write`, or a
+        permission; without it the agent may call nothing. ValueError if it holds no such thing.
+        """
+        self._switch_grant(agent, capability, enabled=False)
+
+    def restore(self, agent: str, capability: str = "") -> None:
+        """Undo `withdraw` with the same arguments."""
+        self._switch_grant(agent, capability, enabled=True)
+
+    @property
+    def withdrawn(self) -> "Mapping[str, Collection[str]]":
+        """What is withdrawn, by agent; an empty text stands for everything."""
+        return self._registry.withdrawn
+
+    def _switch_grant(self, agent: str, capability: str, *, enabled: bool) -> None:
+        declared = self._declared.get(agent)
+        if declared is None:
+            raise ValueError(f"agent {echo_name(agent)!r} is not declared")
+        if capability and declared.without([capability]) == declared:
+            raise ValueError(f"agent {echo_name(agent)!r} holds no {echo_name(capability)!r}")
+        self._registry.switch_grant(agent, capability, enabled=enabled)
+        self._use_grants()
+
+    def _follow_state(self) -> None:
+        self._registry.follow()
+        self._use_grants()
+
+    def _use_grants(self) -> None:
+        """Decide by the declared grants without those that are withdrawn."""
+        with self._authorizing:
+            before, self._grants = self._grants, self._left_of(self._declared)
+            now, authorizer = self._grants, self._authorizer
+            changed = [name for name in self._declared if before.get(name) != now.get(name)]
+            for name in changed:
+                if authorizer is not None and name in now:
+                    authorizer.declare(name, now[name])
+                elif authorizer is not None:
+                    authorizer.drop(name)
+        for name in changed:  # what runs with the old grant is ended
+            self._bus.tell(AgentDeclared(agent=name))
+
+    def _left_of(self, declared: "Mapping[str, Grant]") -> dict[str, Grant]:
+        withdrawn = self._registry.withdrawn
+        return {
+            name: grant.without(withdrawn.get(name, ()))
+            for name, grant in declared.items()
+            if "" not in withdrawn.get(name, ())
+        }
 
     def _watch(self, grant: Grant) -> None:
         """Stop this process from importing files that a tool with the grant may have written (SBX-6).
@@ -536,6 +604,7 @@ class Keep(ToolCatalog):
         given = MemoryRecord if self._is_closed or self._given_record is None else self._given_record
         opened = given() if callable(given) else given
         self._holds_log = not isinstance(opened, MemoryRecord)
+        opened.report_to(self._bus.tell)
         return opened
 
     def persistent_programs(self) -> "tuple[PersistentProgram, ...]":

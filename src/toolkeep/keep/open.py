@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.sources.tools_file_source import Read
     from toolkeep.storage.log.witness_folder import Witness
+    from toolkeep.storage.postgres.shared_state import SharedState
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+    from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
     from toolkeep.stores.records import KeepRecord
@@ -111,6 +113,7 @@ def open_keep(
     state = open_state(root)
     settings = read_configuration(root, state)
     store = open_store(settings, state)
+    shared = _open_shared(settings, state)
     admitted = _admitted_before(state, limits or settings.limits)
     keep = Keep(
         services=services,
@@ -134,12 +137,13 @@ def open_keep(
         ),
         approver=approver,
         answerer=answerer,
-        state=state,
+        state=shared.keep_state() if shared else state,
         locked=_locked_sets(root, settings),
         store=store,
         offer_of=_offer_stored,
         allows_definitions=settings.allows_definitions,
-        record=partial(_open_record, state, settings, root) if state else None,
+        record=partial(_open_record, state, settings, root, shared) if state else None,
+        shared=shared,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
         admitted=admitted,
     )
@@ -279,6 +283,8 @@ def trusted_files(settings: Settings) -> Iterator[TrustedPath]:
 
         for path in files_of(settings.database.url):
             yield TrustedPath(path, "named by the URL of the database")
+        if settings.database.key_file:
+            yield TrustedPath(settings.database.key_file, "the servers' key")
 
 
 def project_folder(project: Path | str | None = None) -> Path:
@@ -345,16 +351,24 @@ def open_tokens(project: Path) -> "Tokens":
     return Tokens(SqliteTokens(state.folder))
 
 
+def open_sign_in_codes(project: Path) -> "SignInCodes":
+    """The codes of sign-in links to the page of a project."""
+    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
+
+    state = open_state(project)
+    if (shared := _open_shared(read_configuration(project, state), state)) is not None:
+        return shared.sign_in_codes()
+    return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
+
+
 @contextlib.contextmanager
 def open_approvals(project: Path) -> "Iterator[Approvals | None]":
     """The approvals of a project, from where its servers share them; None without a state folder."""
     state = open_state(project)
     if state is None:
         yield None
-    elif database := read_configuration(project, state).database:
-        from toolkeep.storage.postgres.shared_state import SharedState
-
-        with contextlib.closing(SharedState(database, partial(_own_key, state), state.folder)) as shared:
+    elif (shared := _open_shared(read_configuration(project, state), state)) is not None:
+        with contextlib.closing(shared):
             yield shared.approvals
     else:
         from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
@@ -395,7 +409,10 @@ def open_store(settings: Settings, state: KeepState | None) -> "SqlDefinitionSto
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
 
     if settings.database is not None:
-        return SqlDefinitionStore(PostgresLocation(settings.database.url))
+        from toolkeep.storage.postgres.shared_state import row_key
+
+        key = row_key(settings.database, partial(_own_key, state))
+        return SqlDefinitionStore(PostgresLocation(settings.database.url), key)
     return SqlDefinitionStore(SqliteLocation(state.folder)) if state else None
 
 
@@ -489,7 +506,20 @@ def offered_by_project(project: Path, listings: "Mapping[str, PinnedTools] | Non
     return Offered(settings=settings, keep=keep, state=state, providers=providers)
 
 
-def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecord":
+def _open_shared(settings: Settings, state: KeepState | None) -> "SharedState | None":
+    """What the keep shares with other servers; connects at its first use."""
+    if settings.database is None:
+        return None
+    if state is None:
+        raise StateUnusable("~", "there is no state folder beside the database", hint="set TOOLKEEP_HOME")
+    from toolkeep.storage.postgres.shared_state import SharedState
+
+    return SharedState(settings.database, partial(_own_key, state), state.folder)
+
+
+def _open_record(
+    state: KeepState, settings: Settings, root: Path, shared: "SharedState | None"
+) -> "KeepRecord":
     from toolkeep.storage.log.file_records import FileRecord
 
     note_project(state.folder, root)
@@ -498,7 +528,7 @@ def _open_record(state: KeepState, settings: Settings, root: Path) -> "KeepRecor
         checkpoint_file=settings.checkpoint_file,
         checkpoint_webhook=settings.checkpoint_webhook,
         witnesses=settings.witnesses,
-        database=settings.database,
+        shared=shared,
     )
 
 

@@ -268,9 +268,9 @@ class Pipeline:
         if flow is None:
             raise TypeError("nothing watches sessions")
         if isinstance(session, Session) and not caller:
-            if session.agent != named(agent):
-                raise ValueError(f"the session belongs to agent {session.agent!r}, not to {named(agent)!r}")
             state = state_of(session)
+            if state.agent != agent and state.agent != named(agent):
+                raise ValueError(f"the session belongs to agent {state.agent!r}, not to {named(agent)!r}")
             flow.resume(state)
             return state
         return flow.session_of(named(agent), named(session) or named(conversation), caller=named(caller))
@@ -498,6 +498,9 @@ class Pipeline:
         return found if found is not None and self.authorizer.sees(request.agent, found) else None
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
+        if problem := self._registry.problem:
+            message = f"What other servers disabled or withdrew is not known: {problem}"
+            return refuse(request, Code.STORE_UNAVAILABLE, message, "Try again soon.")
         sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
         return resolve_name(
             request.tool,
@@ -683,9 +686,11 @@ class Pipeline:
         return tool is not None and tool.may_write
 
 
-def _hosts(permitted: PermittedCall | None) -> list[str]:
+def _hosts(permitted: PermittedCall | None) -> Sequence[str]:
     """The hosts that a call may have reached."""
     touched = () if permitted is None else permitted.touched
+    if not touched:
+        return ()
     return [one.shown for one in touched if one.kind.startswith("net.")]
 
 

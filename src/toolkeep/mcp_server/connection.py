@@ -37,6 +37,7 @@ class Connection:
         "client_info",
         "emit",
         "form",
+        "home",
         "is_modern",
         "log_level",
         "may_answer",
@@ -75,6 +76,8 @@ class Connection:
         """Sends messages that belong to no request; None while no stream is open."""
         self.streams: Streams | None = None
         """Replay buffers for resumed streams; None without a session."""
+        self.home = ""
+        """The server that asks, in ids of its requests: an answer may reach another one."""
         self.form: Any = None
         """The approval form that more calls may join, if one is about to be sent (`client_approvals.py`)."""
         self._response = ""
@@ -139,6 +142,8 @@ class Connection:
         # Random: any holder of the session may post an answer, so a predictable id would let one of them
         # answer a question that was put to another.
         asked_id = f"{next(self._numbers)}-{secrets.token_hex(8)}"
+        if self.home:
+            asked_id = f"{asked_id}-{self.home}"
         waiting = self._asked[asked_id] = asyncio.get_running_loop().create_future()
         try:
             emit(request(asked_id, method, params))

@@ -6,6 +6,7 @@ the request before that cancels the work.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, ProtocolError
@@ -13,6 +14,10 @@ from toolkeep.mcp_server.approval_notices import ApprovalNotices
 from toolkeep.mcp_server.client_context import Client, Requests, fits, forget_current, set_current
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.progress_notifications import Progress
+
+Outliving = Callable[[asyncio.Task[Any]], object]
+outliving: ContextVar[Outliving | None] = ContextVar("toolkeep_outliving", default=None)
+"""Called with work that outlives its request, so that revoking the token can cancel it."""
 
 
 class DetachedRequest:
@@ -38,6 +43,7 @@ class DetachedRequest:
         """What to tell the client while the call waits for approval; empty once it was answered."""
         self.on_change: Callable[[], None] | None = None
         """Called when it sends a request, gets an answer, or ends."""
+        self.outliving = outliving.get()
         self._may_be_task = connection.has_tasks
         self._answers = answers
         self._progress = progress

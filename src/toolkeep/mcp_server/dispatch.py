@@ -43,9 +43,11 @@ from toolkeep.mcp_protocol.jsonrpc import (
     OVERLOADED,
     Message,
     ProtocolError,
+    answer,
     encode,
     is_id,
     notification,
+    refusal,
 )
 from toolkeep.mcp_protocol.resource_uris import split_namespaced
 from toolkeep.mcp_protocol.versions import (
@@ -64,7 +66,7 @@ from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.features import Completer, Features, Prompt, Resource
 from toolkeep.mcp_server.subscriptions import Kind, SeenLists, Subscription, Subscriptions
 from toolkeep.mcp_server.tool_search import STANDING_FOR_ALL
-from toolkeep.mcp_server.tools_call import ToolCallHandler, from_any_thread
+from toolkeep.mcp_server.tools_call import RESUME, PassedOn, ToolCallHandler, from_any_thread, peers_of
 from toolkeep.mcp_server.tools_list import ToolList
 from toolkeep.mcp_server.upstream_items import UpstreamItems, value_of
 from toolkeep.mcp_server.upstream_watches import UpstreamWatches
@@ -103,6 +105,8 @@ class McpServer:
         function that returns it: clients whose call waits are told.
         """
         self.keep = keep
+        self.peers = peers_of(keep)
+        """The other servers that share the database; None for a server that is alone."""
         self.agent = agent
         self.limits = limits
         self.client_answers = client_answers
@@ -114,6 +118,7 @@ class McpServer:
         self.hub = Subscriptions(self._concerned)
         self._watches = UpstreamWatches(keep, self._items, self.hub)
         self.hub.on_leave = self._watches.end_unwanted
+        self.hub.hold_watched = self._hold_watched
         self.calling = ToolCallHandler(keep, finds_tools=find_tools, page_url=page_url)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
@@ -125,6 +130,13 @@ class McpServer:
         self._rate_limiter = TokenBucket(limits.messages_per_second, limits.burst)
         self._handlers = self._by_era()
         self._stop_listening = keep.subscribe(self._hear)
+        self._told: dict[str, dict[str, Any]] = {}
+        """States of other servers' tasks that subscribers were told."""
+        if self.peers is not None:
+            from toolkeep.storage.postgres.work_table import WORK_TOPIC
+
+            self.peers.on(RESUME, self._resume)
+            self.peers.listen(WORK_TOPIC, self._task_changed)
 
     def close(self) -> None:
         """Cancel suspended requests and tasks, and unsubscribe from the keep's events."""
@@ -244,9 +256,9 @@ class McpServer:
             "server/discover": self._discover,
             "tools/list": self._list_tools,
             "tools/call": self.calling.call,
-            "tasks/get": self._now(self.calling.tasks.get),
-            "tasks/update": self._now(self.calling.tasks.update),
-            "tasks/cancel": self._now(self.calling.tasks.cancel),
+            "tasks/get": self._soon(self.calling.tasks.get),
+            "tasks/update": self._soon(self.calling.tasks.update),
+            "tasks/cancel": self._soon(self.calling.tasks.cancel),
             LISTEN: self._listen,
             "resources/list": self._now(partial(self._list_resources, are_templates=False)),
             "resources/templates/list": self._now(partial(self._list_resources, are_templates=True)),
@@ -265,6 +277,15 @@ class McpServer:
 
         async def handler(message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
             return handle(connection, message.params)
+
+        return handler
+
+    @staticmethod
+    def _soon(handle: Callable[[Connection, dict[str, Any]], Awaitable[dict[str, Any]]]) -> Handler:
+        """Wrap a handler that sends nothing to the client."""
+
+        async def handler(message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
+            return await handle(connection, message.params)
 
         return handler
 
@@ -342,7 +363,7 @@ class McpServer:
         if len(subscription.uris) > self.limits.watched:
             raise ProtocolError(OVERLOADED, "Too many resources are watched")
         asked = wanted.get("taskIds") if isinstance(wanted, dict) else None
-        tasks = self.calling.tasks.own(connection, asked)
+        tasks = await self.calling.tasks.own(connection, asked)
         subscription.task_ids = set(tasks)
         self.hub.subscriptions.add(subscription)
         self._in_flight -= 1  # an idle subscription must not block calls
@@ -353,14 +374,49 @@ class McpServer:
                 except ProtocolError:
                     subscription.uris.discard(uri)  # the acknowledgment leaves it out
             subscription.acknowledge()
-            for record in tasks.values():  # a task may have ended before the client subscribed
-                subscription.tell("notifications/tasks", record.view())
+            for name in tasks:  # a task may have ended before the client subscribed
+                view = await self.calling.tasks.view(connection.agent, name)
+                if view is not None:
+                    subscription.tell("notifications/tasks", view)
             await asyncio.get_running_loop().create_future()
         finally:
             self._in_flight += 1
             self.hub.subscriptions.discard(subscription)
             self._watches.end_unwanted()
         return {}
+
+    def _task_changed(self, name: str) -> None:
+        """The state of a task has changed on another server; at an empty name, any may have."""
+        listening = {
+            (one.agent, task)
+            for one in self.hub.subscriptions
+            for task in one.task_ids
+            if name in ("", task) and not self.calling.tasks.is_here(task)
+        }
+        if not name:
+            known = {task for _, task in listening}
+            self._told = {task: view for task, view in self._told.items() if task in known}
+        if self.peers is not None:
+            for agent, task in listening:
+                self.peers.spawn(self._tell_task(agent, task))
+
+    async def _tell_task(self, agent: str, name: str) -> None:
+        view = await self.calling.tasks.view(agent, name)
+        if view is not None and self._told.get(name) != view:
+            self._told[name] = view
+            self.hub.task_changed(name, lambda: view)
+
+    async def _resume(self, data: bytes, emit: Emit) -> bytes:
+        """Handle a request that another server received, and whose work is suspended here."""
+        request = msgspec.json.decode(data, type=PassedOn)
+        message = request.message
+        connection = Connection.of_request(request.agent, request.version, message.meta)
+        connection.log_level = request.log_level
+        message_id = 0 if message.id is None else message.id
+        try:
+            return answer(message_id, await self.handle(message, connection, emit))
+        except ProtocolError as error:
+            return refusal(message_id, error)
 
     def _is_upstream(self, uri: str) -> bool:
         return split_namespaced(uri) is not None and not self.features.has_resource(uri)
@@ -427,6 +483,13 @@ class McpServer:
                 self._watches.end_unwanted()
                 raise
         return {}
+
+    async def _hold_watched(self, connection: Connection) -> None:
+        for uri in sorted(filter(self._is_upstream, connection.watched)):
+            try:
+                await self._watches.begin(uri, connection)
+            except ProtocolError:
+                connection.watched.discard(uri)
 
     def _unwatch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         connection.watched.discard(_uri(params))

@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jiter
 
 from toolkeep.calls import RegisteredTool
+from toolkeep.errors import StoreUnavailable
 from toolkeep.mcp_protocol.batch import BATCH_VERSION, is_batch, joined, read_batch
 from toolkeep.mcp_protocol.header_params import annotated
 from toolkeep.mcp_protocol.jsonrpc import (
@@ -25,6 +26,7 @@ from toolkeep.mcp_protocol.jsonrpc import (
     ProtocolError,
     Unreadable,
     answer,
+    is_id,
     read_message,
     refusal,
 )
@@ -43,9 +45,13 @@ from toolkeep.mcp_server.http_headers import (
     check_params,
 )
 from toolkeep.mcp_server.http_response import Reply
-from toolkeep.mcp_server.http_sessions import Sessions
+from toolkeep.mcp_server.http_sessions import CHANGING, MemorySessions, Sessions
 from toolkeep.mcp_server.resumable_streams import Stream, Streams
 from toolkeep.network.own_endpoints import OwnPorts
+
+if TYPE_CHECKING:
+    from toolkeep.mcp_server.elsewhere import Elsewhere
+    from toolkeep.storage.postgres.peers import Peers
 
 log = logging.getLogger("toolkeep.mcp")
 
@@ -98,11 +104,22 @@ class McpApp:
         self._heads = Heads(hosts)
         self._identify = identify or (lambda _: server.agent)
         self._path = path
-        self._sessions = Sessions(server.hub)
+        self._sessions: Sessions = MemorySessions(server.hub)
+        self._elsewhere: Elsewhere | None = None
+        if server.peers is not None:
+            self._share(server.peers)
         self._watch = DisconnectWatch()
-        self._listening: set[asyncio.Task[Any]] = set()
+        self._listening: dict[asyncio.Task[Any], Reply] = {}
         self._has_headers: dict[str, bool] = {}
         self._own_ports = OwnPorts()
+
+    def _share(self, peers: "Peers") -> None:
+        """Serve the sessions of all servers on the same database."""
+        from toolkeep.mcp_server.elsewhere import Elsewhere
+        from toolkeep.mcp_server.shared_sessions import SharedSessions
+
+        sessions = SharedSessions(self._server.hub, peers)
+        self._sessions, self._elsewhere = sessions, Elsewhere(peers, sessions)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the lifespan of the server."""
@@ -123,7 +140,8 @@ class McpApp:
 
     def let_go(self) -> None:
         """Close idle SSE streams at shutdown; they would never end by themselves."""
-        for task in self._listening:
+        for task, reply in self._listening.items():
+            reply.advise_retry()
             task.cancel()
 
     def close(self) -> None:
@@ -149,30 +167,42 @@ class McpApp:
             return await reply.status(401)
         self._server.hub.attend()
         asked = Asked(agent, head, headers, receive, reply)
-        match scope["method"]:
-            case "POST" if head.is_json:
+        try:
+            await self._routed(scope["method"], asked)
+        except StoreUnavailable:
+            # The shared database is away: whose session this is cannot be known.
+            if reply.is_stream:
+                reply.end()
+                await reply.until_closed()
+            else:
+                await reply.json(503, refusal(None, ProtocolError(INTERNAL_ERROR, _AWAY)))
+        return None
+
+    async def _routed(self, method: str, asked: Asked) -> None:
+        reply = asked.reply
+        match method:
+            case "POST" if asked.head.is_json:
                 await self._post(asked)
             case "POST":
                 await reply.status(415)
-            case "GET" if (connection := self._session(asked)) is not None:
+            case "GET" if (connection := await self._session(asked)) is not None:
                 await self._stream(connection, asked)
-            case "DELETE" if self._sessions.end(asked.session, agent):
+            case "DELETE" if await self._sessions.end(asked.session, asked.agent):
                 await reply.status(204)
             case "GET" | "DELETE" if asked.session:
                 await reply.status(404)
             case _:
                 await reply.status(405, [(b"allow", b"POST")])
-        return None
 
-    def _session(self, asked: Asked) -> Connection | None:
+    async def _session(self, asked: Asked) -> Connection | None:
         """The connection of the session that the request names, if it belongs to the request's agent."""
-        return self._sessions.find(asked.session, asked.agent)
+        return await self._sessions.find(asked.session, asked.agent)
 
     async def _post(self, asked: Asked) -> None:
         reply = asked.reply
         try:
             body = await read_body(asked.receive, asked.headers, self._server.limits.message_bytes)
-            if is_batch(body) and (batcher := self._batcher(asked)) is not None:
+            if is_batch(body) and (batcher := await self._batcher(asked)) is not None:
                 return await self._answer_batch(read_batch(body), batcher, asked)
             message = read_message(body)
         except TooLong:
@@ -193,13 +223,29 @@ class McpApp:
             # and one must not touch the work of another.
             error = ProtocolError(INVALID_REQUEST, "There is nothing to answer")
             return await reply.status(202) if message.method else await reply.json(400, refusal(None, error))
-        connection = self._session(asked)
+        connection = await self._session(asked)
         if connection is None:
             return await reply.status(404 if asked.session else 400)
-        if not message.method:
-            return await reply.status(202 if connection.answered(message) else 400)
+        if message.method:
+            await self._notice(message, connection)
+            return await reply.status(202)
+        try:
+            return await reply.status(202 if await self._answered(message, connection) else 400)
+        except ProtocolError as error:
+            return await reply.json(400, refusal(None, error))
+
+    async def _notice(self, message: Message, connection: Connection) -> None:
+        """Handle a notification; the request that it cancels may run on another server."""
+        cancelled = message.params.get("requestId") if message.method == "notifications/cancelled" else None
+        if self._elsewhere is not None and is_id(cancelled) and cancelled not in connection.running:
+            await self._elsewhere.cancel(connection, cancelled)
         self._server.notice(message, connection)
-        return await reply.status(202)
+
+    async def _answered(self, message: Message, connection: Connection) -> bool:
+        """Take the response to a request of ours, or of another server; False if none is pending."""
+        if connection.answered(message):
+            return True
+        return self._elsewhere is not None and await self._elsewhere.answered(connection, message)
 
     async def _answer(self, message: Message, message_id: Id, asked: Asked) -> None:
         """Handle a request."""
@@ -210,16 +256,19 @@ class McpApp:
             if is_modern:
                 connection = self._modern(message, asked)
             else:
-                found = Connection(asked.agent) if message.method == "initialize" else self._session(asked)
+                is_new = message.method == "initialize"
+                found = Connection(asked.agent) if is_new else await self._session(asked)
                 if found is None:
                     return await reply.status(404 if asked.session else 400)
                 connection = found
                 if message_id in connection.running:
                     raise _under_way()
-                stream = _resumable(connection, reply)
+                stream = _resumable(connection, reply, message_id)
             frame = await self._handled(message, message_id, connection, asked, stream)
             if message.method == "initialize":
-                extra = [(SESSION_HEADER, self._sessions.add(connection).encode())]
+                extra = [(SESSION_HEADER, (await self._sessions.add(connection)).encode())]
+            elif message.method in CHANGING:
+                await self._sessions.save(connection, message)
             status = 200
         except ProtocolError as error:
             frame = refusal(message_id, error)
@@ -236,9 +285,9 @@ class McpApp:
         await reply.finish(status, frame, extra)
         return None
 
-    def _batcher(self, asked: Asked) -> Connection | None:
+    async def _batcher(self, asked: Asked) -> Connection | None:
         """The connection, if its protocol version allows batches."""
-        connection = None if asked.head.is_modern else self._session(asked)
+        connection = None if asked.head.is_modern else await self._session(asked)
         return connection if connection is not None and connection.version == BATCH_VERSION else None
 
     async def _answer_batch(
@@ -258,9 +307,10 @@ class McpApp:
                     if isinstance(one, Unreadable):
                         frames.append(refusal(one.id, one))
                     elif not one.method:
-                        connection.answered(one)
+                        with contextlib.suppress(ProtocolError):
+                            await self._answered(one, connection)
                     elif one.id is None:
-                        self._server.notice(one, connection)
+                        await self._notice(one, connection)
                     elif one.id in connection.running:
                         frames.append(refusal(one.id, _under_way()))
                     else:
@@ -309,7 +359,7 @@ class McpApp:
         self._watch.add(reply)
         connection.running[message_id] = task
         if message.method == LISTEN:
-            self._listening.add(task)
+            self._listening[task] = reply
         emit = reply.emit if stream is None else stream.emit
         try:
             return answer(message_id, await self._server.handle(message, connection, emit))
@@ -328,7 +378,7 @@ class McpApp:
             self._watch.discard(reply)
             reply.stop_watching()
             connection.running.pop(message_id, None)
-            self._listening.discard(task)
+            self._listening.pop(task, None)
 
     def _modern(self, message: Message, asked: Asked) -> Connection:
         head = asked.head
@@ -372,28 +422,68 @@ class McpApp:
         """Serve a GET stream: messages that belong to no request, or a resumed stream."""
         reply, task = asked.reply, asyncio.current_task()
         if connection.streams is None or task is None:
-            return
+            return None
         last = asked.headers.raw(LAST_EVENT_HEADER).decode("latin-1").strip()
         if last:
             found = connection.streams.find(last)
+            if found is None and self._elsewhere is not None:
+                return await self._stream_elsewhere(connection, asked, last, self._elsewhere)
             if found is None:
-                await reply.json(400, refusal(None, ProtocolError(INVALID_REQUEST, _NOT_KEPT)))
-                return
+                return await reply.json(400, refusal(None, ProtocolError(INVALID_REQUEST, _NOT_KEPT)))
             stream, after = found
         else:
             stream, after = _listening(connection, connection.streams), 0
         stream.resume(reply, after)
+        return await self._send_events(connection, stream, asked)
+
+    async def _stream_elsewhere(
+        self, connection: Connection, asked: Asked, last: str, elsewhere: "Elsewhere"
+    ) -> None:
+        """Serve a stream that another server has begun."""
+        reply, task = asked.reply, asyncio.current_task()
+        replayed = await elsewhere.replay(connection, last)
+        if replayed is None or connection.streams is None or task is None:
+            return await reply.json(400, refusal(None, ProtocolError(INVALID_REQUEST, _NOT_KEPT)))
+        reply.open()
+        for event in replayed.events:
+            reply.emit(event.frame, name=event.name)
+        if replayed.head.request is None:
+            stream = _listening(connection, connection.streams)
+            stream.attach(reply)
+            return await self._send_events(connection, stream, asked)
+        reply.watch(asked.receive, task)
+        self._listening[task] = reply
+        try:
+            if not replayed.is_over:
+                await elsewhere.follow(replayed, reply)
+            reply.end()
+            await reply.until_closed()
+        except asyncio.CancelledError:
+            if not reply.is_gone:  # shutdown: the client resumes on another server
+                reply.end()
+                await reply.until_closed()
+        finally:
+            self._listening.pop(task, None)
+            reply.stop_watching()
+
+    async def _send_events(self, connection: Connection, stream: Stream, asked: Asked) -> None:
+        """Send what comes to a stream until its client leaves."""
+        reply, task = asked.reply, asyncio.current_task()
+        if task is None:
+            return
         stream.prime()
         reply.watch(asked.receive, task)
-        self._listening.add(task)
+        self._listening[task] = reply
         try:
+            if self._elsewhere is not None and connection.watched:
+                await self._server.hub.hold_watched(connection)
             await reply.until_closed()
         except asyncio.CancelledError:
             if not reply.is_gone:  # shutdown: end the stream properly
                 reply.end()
                 await reply.until_closed()
         finally:
-            self._listening.discard(task)
+            self._listening.pop(task, None)
             reply.stop_watching()
             stream.detach(reply)
 
@@ -411,15 +501,16 @@ def _listening(connection: Connection, streams: Streams) -> Stream:
     return stream
 
 
+_AWAY: Final = "The shared database is away; try again"
 _NOT_KEPT: Final = "What came after that event is not kept here; begin again"
 
 
-def _resumable(connection: Connection, reply: Reply) -> Stream | None:
+def _resumable(connection: Connection, reply: Reply, request: Id) -> Stream | None:
     """The stream of one request, if its answer becomes one; the client may resume it."""
     task = asyncio.current_task()
     if connection.streams is None or task is None:
         return None
-    stream = connection.streams.begin(task.cancel)
+    stream = connection.streams.begin(task.cancel, request)
     stream.attach(reply)
 
     def goes_on() -> bool:

@@ -20,6 +20,9 @@ _OPEN_S: Final = 1.0
 _PING_S: Final = 15.0
 """Keep-alive interval of an idle stream; proxies close idle connections after a minute."""
 
+RETRY: Final = b"retry: 1000\r\n\r\n"
+"""Milliseconds; behind a load balancer another server answers at once."""
+
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -117,6 +120,11 @@ class Reply:
         """Wait for the end of the stream; cancelling the waiter leaves the stream open."""
         if self._pump is not None:
             await asyncio.shield(self._pump)
+
+    def advise_retry(self) -> None:
+        """Tell the client to reconnect soon: the stream ends with this server, not by itself."""
+        if self._pump is not None and not self._is_over:
+            self._waiting.append(RETRY)
 
     def end(self) -> None:
         """Close the stream after what is queued."""

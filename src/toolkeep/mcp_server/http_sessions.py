@@ -8,15 +8,39 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Final, Protocol
 
 from toolkeep.limits import MCP_SESSION_SECONDS, MCP_SESSIONS
+from toolkeep.mcp_protocol.jsonrpc import Message
 from toolkeep.mcp_server.connection import Connection
 from toolkeep.mcp_server.resumable_streams import PRIMED_VERSION, ReplayBuffer, Streams
 from toolkeep.mcp_server.subscriptions import Subscriptions
 
+CHANGING: Final = frozenset(("resources/subscribe", "resources/unsubscribe", "logging/setLevel"))
+"""The methods that change a session."""
 
-class Sessions:
-    """The sessions of one app, least recently used first."""
+
+class Sessions(Protocol):
+    """The sessions of one app."""
+
+    async def add(self, connection: Connection) -> str:
+        """Open a session for a client and return its id."""
+
+    async def find(self, name: bytes, agent: str) -> Connection | None:
+        """The connection of a session, if it belongs to this agent and has not expired."""
+
+    async def save(self, connection: Connection, message: Message) -> None:
+        """Store what a request of one of the methods in `CHANGING` has changed."""
+
+    async def end(self, name: bytes, agent: str) -> bool:
+        """Close a session; False if there is none."""
+
+    def close(self) -> None:
+        """Close all sessions, or those that this server has in memory."""
+
+
+class MemorySessions:
+    """The sessions of a server that is alone, least recently used first."""
 
     def __init__(self, hub: Subscriptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._hub = hub
@@ -24,7 +48,7 @@ class Sessions:
         self._replay_buffer = ReplayBuffer()
         self._open: dict[str, tuple[Connection, float]] = {}
 
-    def add(self, connection: Connection) -> str:
+    async def add(self, connection: Connection) -> str:
         """Open a session for a client and return its id."""
         self._make_room()
         # 128 random bits: a guessed id would let one client of an agent answer questions put to another.
@@ -34,7 +58,7 @@ class Sessions:
         self._hub.connections.add(connection)
         return name
 
-    def find(self, name: bytes, agent: str) -> Connection | None:
+    async def find(self, name: bytes, agent: str) -> Connection | None:
         """The connection of a session, if it belongs to this agent and has not expired."""
         key = name.decode("latin-1").strip()
         found = self._open.pop(key, None)
@@ -51,9 +75,12 @@ class Sessions:
         self._open[key] = (connection, now if connection.agent == agent else seen)
         return connection if connection.agent == agent else None
 
-    def end(self, name: bytes, agent: str) -> bool:
+    async def save(self, connection: Connection, message: Message) -> None:
+        """Nothing has to be stored."""
+
+    async def end(self, name: bytes, agent: str) -> bool:
         """Close a session; False if there is none."""
-        connection = self.find(name, agent)
+        connection = await self.find(name, agent)
         if connection is None:
             return False
         del self._open[connection.session]

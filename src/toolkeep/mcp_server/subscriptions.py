@@ -1,7 +1,7 @@
 """Change notifications to subscribed clients, at most one of each kind per loop iteration."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Literal
 
 from toolkeep.calls import RegisteredTool
@@ -63,6 +63,8 @@ class Subscriptions:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.on_leave: Callable[[], None] = lambda: None
         """Called when a client has disconnected."""
+        self.hold_watched: Callable[[Connection], Coroutine[Any, Any, None]] = _hold_nothing
+        """Subscribes to the upstream resources that a client watches, which it may have named elsewhere."""
 
     def attend(self) -> None:
         """Remember the event loop for notifications; changes may come from any thread."""
@@ -140,6 +142,10 @@ class Subscriptions:
         for subscription in list(self.subscriptions):
             if uri in subscription.uris and agent in (None, subscription.agent):
                 subscription.tell(method, params)
+
+
+async def _hold_nothing(connection: Connection) -> None:
+    """A hub without upstream servers."""
 
 
 _COMPARED: Final = 200_000

@@ -1,15 +1,15 @@
 """The Tasks extension (2026-07-28): calls that continue after their request.
 
 A task has a random id and can be reached by its own agent only. Its result is kept in memory until it expires
-or its agent has too many; the call is in the audit log like any other.
+or its agent has too many; the call is in the audit log like any other. Where servers share a database, each
+state is stored there, too: a task is seen, answered and cancelled through any of them.
 """
 
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -29,14 +29,15 @@ from toolkeep.mcp_protocol.jsonrpc import (
 )
 from toolkeep.mcp_protocol.versions import TASKS
 from toolkeep.mcp_server.connection import Connection
-from toolkeep.mcp_server.detached_requests import DetachedRequest, read_answers
+from toolkeep.mcp_server.detached_requests import DetachedRequest, outliving, read_answers
+
+if TYPE_CHECKING:
+    from toolkeep.storage.postgres.peers import Peers
+    from toolkeep.storage.postgres.work_table import StoredWork
 
 Finish = Callable[[DetachedRequest], dict[str, Any]]
 """Makes the result of finished work; raises `ProtocolError` or `CancelledError`."""
 Tell = Callable[["TaskRecord"], None]
-Outliving = Callable[[asyncio.Task[Any]], object]
-outliving: ContextVar[Outliving | None] = ContextVar("toolkeep_outliving", default=None)
-"""Called with work that outlives its request, so that revoking the token can cancel it."""
 
 
 class TaskRecord:
@@ -134,12 +135,34 @@ def _ended(running: DetachedRequest, finish: Finish) -> dict[str, Any]:
 
 _WORKING: dict[str, Any] = {"status": "working"}
 _CANCELLED: dict[str, Any] = {"status": "cancelled"}
+OUTCOME_UNKNOWN: Final = (
+    "The server that ran the request is gone; whether it had an effect is unknown. "
+    "Find out what it did before you call again."
+)
+_LOST: dict[str, Any] = {
+    "status": "failed",
+    "error": ProtocolError(INTERNAL_ERROR, OUTCOME_UNKNOWN).to_dict(),
+}
+View = dict[str, Any]
+
+
+class _Message(msgspec.Struct):
+    """To the server of a task."""
+
+    task: str
+    agent: str
+    answers: dict[str, Any] | None
+    """None to cancel it."""
 
 
 class Tasks:
     """The tasks of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, peers: "Peers | None" = None) -> None:
+        """`peers` are the other servers that share the database."""
+        self._peers = peers
+        if peers is not None:
+            peers.on("task", self._on_message)
         self._tasks: dict[str, TaskRecord] = {}
         self._ends: dict[str, asyncio.TimerHandle] = {}
         self.tell: Tell = lambda _: None
@@ -155,18 +178,24 @@ class Tasks:
             self._forget(ended.id)
         return len(self._tasks) < MCP_TASKS
 
-    def create(self, agent: str, running: DetachedRequest, finish: Finish) -> dict[str, Any]:
+    async def create(self, agent: str, running: DetachedRequest, finish: Finish) -> dict[str, Any]:
         """Create a task for running work and return the answer for the client."""
         record = TaskRecord(agent, running, finish, self._changed)
         self._tasks[record.id] = record
-        if (tell := outliving.get()) is not None:
+        # That of the first request, if another server has passed this one on.
+        if (tell := outliving.get() or running.outliving) is not None:
             tell(running.task)
         loop = asyncio.get_running_loop()
         self._ends[record.id] = loop.call_later(MCP_TASK_SECONDS, self._expire, record.id)
+        if self._peers is not None:
+            self._peers.attend()
+            await self._peers.work.put(_stored(record, self._peers.server))  # before the client hears of it
         return {"resultType": "task", **record.summary()}
 
     def _changed(self, record: TaskRecord) -> None:
         self.tell(record)
+        if self._peers is not None:
+            self._peers.put_later(_stored(record, self._peers.server))
         if record.kept_bytes:
             self._make_room(record)
 
@@ -184,41 +213,108 @@ class Tasks:
     def _of(self, agent: str) -> list[TaskRecord]:
         return [record for record in self._tasks.values() if record.agent == agent]
 
-    def get(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+    async def get(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """`tasks/get`."""
-        return self._find(connection, params).view()
+        found = await self._find(connection, params)
+        return found.view() if isinstance(found, TaskRecord) else msgspec.json.decode(found.state)
 
-    def own(self, connection: Connection, wanted: object) -> dict[str, TaskRecord]:
-        """Those of the named tasks that exist and belong to the client's agent."""
+    async def own(self, connection: Connection, wanted: object) -> dict[str, View]:
+        """Those of the named tasks that exist and belong to the client's agent, each with its state."""
         if not connection.has_tasks or not isinstance(wanted, list):
             return {}
-        names = [name for name in wanted if isinstance(name, str)]
-        found = {name: self._tasks[name] for name in names if name in self._tasks}
-        return {name: record for name, record in found.items() if record.agent == connection.agent}
+        found: dict[str, View] = {}
+        for name in wanted[:MCP_AGENT_TASKS]:
+            if isinstance(name, str) and (view := await self.view(connection.agent, name)) is not None:
+                found[name] = view
+        return found
 
-    def update(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+    async def view(self, agent: str, name: str) -> View | None:
+        """The state of an agent's task; None if there is none."""
+        record = self._tasks.get(name)
+        if record is not None:
+            return record.view() if record.agent == agent else None
+        stored = await self._find_elsewhere(agent, name)
+        return None if stored is None else msgspec.json.decode(stored.state)
+
+    def is_here(self, name: str) -> bool:
+        """Whether this server runs a task, or has run it."""
+        return name in self._tasks
+
+    async def update(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """`tasks/update`: answers to the requests of a task."""
-        self._find(connection, params).give(read_answers(params))
+        answers = read_answers(params)
+        found = await self._find(connection, params)
+        if isinstance(found, TaskRecord):
+            found.give(answers)
+        else:
+            await self._pass_on(found, answers)
         return {}
 
-    def cancel(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+    async def cancel(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """`tasks/cancel`; a finished task stays as it is."""
-        self._find(connection, params).cancel()
+        found = await self._find(connection, params)
+        if isinstance(found, TaskRecord):
+            found.cancel()
+        else:
+            await self._pass_on(found, None)
         return {}
+
+    async def _pass_on(self, task: "StoredWork", answers: dict[str, Any] | None) -> None:
+        """Have the server of a task take answers, or cancel it."""
+        if self._peers is None or task.is_over:
+            return
+        data = msgspec.json.encode(_Message(task.id, task.agent, answers))
+        said = await self._peers.request(task.server, "task", data)
+        if said is None:
+            raise ProtocolError(INTERNAL_ERROR, OUTCOME_UNKNOWN)
+        if said:
+            refused = msgspec.json.decode(said)
+            raise ProtocolError(refused["code"], refused["message"], refused.get("data"))
+
+    async def _on_message(self, data: bytes, _: object) -> bytes:
+        """A client of another server answers or cancels a task."""
+        said = msgspec.json.decode(data, type=_Message)
+        record = self._tasks.get(said.task)
+        if record is None or record.agent != said.agent:
+            return encode(_no_such_task().to_dict())
+        if said.answers is None:
+            record.cancel()
+            return b""
+        try:
+            record.give(said.answers)
+        except ProtocolError as error:
+            return encode(error.to_dict())
+        return b""
 
     def close(self) -> None:
         """Cancel all tasks."""
         for name in list(self._tasks):
             self._expire(name)
 
-    def _find(self, connection: Connection, params: dict[str, Any]) -> TaskRecord:
+    async def _find(self, connection: Connection, params: dict[str, Any]) -> "TaskRecord | StoredWork":
         check_has_tasks(connection)
         name = params.get("taskId")
-        record = self._tasks.get(name) if isinstance(name, str) else None
+        found: TaskRecord | StoredWork | None = None
+        if isinstance(name, str):
+            found = self._tasks.get(name) or await self._find_elsewhere(connection.agent, name)
         # One message for both: an agent must not learn that another agent's task exists.
-        if record is None or record.agent != connection.agent:
-            raise ProtocolError(INVALID_PARAMS, "There is no such task")
-        return record
+        if found is None or found.agent != connection.agent:
+            raise _no_such_task()
+        return found
+
+    async def _find_elsewhere(self, agent: str, name: str) -> "StoredWork | None":
+        if self._peers is None:
+            return None
+        self._peers.attend()
+        found = await self._peers.work.find(name, "task", agent)
+        if found is None or not found.is_lost:
+            return found
+        # Final, also if its server was only cut off: a task does not leave a final state.
+        state = {**msgspec.json.decode(found.state), "lastUpdatedAt": _now(), **_LOST}
+        state.pop("inputRequests", None)
+        over = msgspec.structs.replace(found, state=encode(state), is_over=True, is_lost=False)
+        await self._peers.work.put(over)
+        return await self._peers.work.find(name, "task", agent)
 
     def _expire(self, name: str) -> None:
         self._forget(name).cancel()
@@ -226,7 +322,27 @@ class Tasks:
     def _forget(self, name: str) -> TaskRecord:
         """Drop a task and its timer."""
         self._ends.pop(name).cancel()
+        if self._peers is not None and self._tasks[name].is_over:
+            self._peers.spawn(self._peers.work.delete([name]))
         return self._tasks.pop(name)
+
+
+def _stored(record: TaskRecord, server: str) -> "StoredWork":
+    from toolkeep.storage.postgres.work_table import StoredWork
+
+    state = encode(record.view())
+    return StoredWork(
+        id=record.id,
+        kind="task",
+        agent=record.agent,
+        server=server,
+        state=state,
+        is_over=record.is_over,
+    )
+
+
+def _no_such_task() -> ProtocolError:
+    return ProtocolError(INVALID_PARAMS, "There is no such task")
 
 
 def check_has_tasks(connection: Connection) -> None:

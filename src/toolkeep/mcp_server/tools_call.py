@@ -10,7 +10,9 @@ import re
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from toolkeep.calls import ToolResult
 from toolkeep.errors import Code
@@ -23,17 +25,35 @@ from toolkeep.mcp_server.client_context import Client, Requests, forget_current,
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.detached_requests import DetachedRequest, read_answers
 from toolkeep.mcp_server.progress_notifications import Progress
-from toolkeep.mcp_server.request_state import RequestStates
-from toolkeep.mcp_server.tasks import Tasks, check_has_tasks
+from toolkeep.mcp_server.request_state import HeldElsewhere, RequestStates
+from toolkeep.mcp_server.tasks import OUTCOME_UNKNOWN, Tasks, check_has_tasks
 from toolkeep.mcp_server.tool_search import CALL, FIND, find, read_call
 from toolkeep.mcp_server.upstream_items import Wanted
 from toolkeep.providers.mcp import for_mcp, result_data
 
+if TYPE_CHECKING:
+    from toolkeep.storage.postgres.peers import Peers
+
 _NO_SUCH_TOOL: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
+RESUME: Final = "resume"
 Finish = Callable[[Any], dict[str, Any]]
 """Makes the answer to a request from the value that its work returned."""
+
+
+def peers_of(keep: Keep) -> "Peers | None":
+    """The other servers on the same database; None for a keep without one."""
+    return None if keep.shared is None else keep.shared.peers()
+
+
+class PassedOn(msgspec.Struct):
+    """A request of 2026-07-28 that another server received."""
+
+    agent: str
+    version: str
+    log_level: str
+    message: Message
 
 
 class DirectAsks:
@@ -67,8 +87,9 @@ class ToolCallHandler:
         self._keep = keep
         self._finds_tools = finds_tools
         self.notices = ApprovalNotices(page_url)
-        self.parked = RequestStates()
-        self.tasks = Tasks()
+        self._peers = peers_of(keep)
+        self.parked = RequestStates(peers=self._peers)
+        self.tasks = Tasks(self._peers)
 
     def close(self) -> None:
         """Cancel suspended requests and tasks."""
@@ -202,6 +223,9 @@ class ToolCallHandler:
                 on_text = partial(self.note_text, connection)
                 running = DetachedRequest(connection, emit, answers, progress, self.notices, on_text=on_text)
                 running.start(work)
+        except HeldElsewhere as held:
+            work.close()
+            return await self._resume_elsewhere(held.server, message, connection, emit)
         except BaseException:
             work.close()
             raise
@@ -211,7 +235,7 @@ class ToolCallHandler:
             running.cancel()
             raise
         if running.is_task and not running.task.done() and self.tasks.has_room(connection.agent):
-            return self.tasks.create(
+            return await self.tasks.create(
                 connection.agent, running, lambda ended: _finished(ended.client, ended.task.result(), finish)
             )
         if running.asked and not running.task.done():
@@ -226,6 +250,28 @@ class ToolCallHandler:
             running.cancel()
             raise
         return _finished(running.client, result, finish)
+
+    async def _resume_elsewhere(
+        self, server: str, message: Message, connection: Connection, emit: Emit
+    ) -> dict[str, Any]:
+        """Have the server that holds the work of a request go on with it."""
+        if self._peers is None:
+            raise ProtocolError(INTERNAL_ERROR, "Internal error")
+        request = PassedOn(
+            agent=connection.agent,
+            version=connection.version,
+            log_level=connection.log_level,
+            message=message,
+        )
+        frame = await self._peers.request(server, RESUME, msgspec.json.encode(request), emit)
+        if not frame:
+            raise ProtocolError(INTERNAL_ERROR, OUTCOME_UNKNOWN)
+        said = msgspec.json.decode(frame)
+        if "error" in said:
+            error = said["error"]
+            raise ProtocolError(error["code"], error["message"], error.get("data"))
+        result: dict[str, Any] = said["result"]
+        return result
 
     def _give(
         self,

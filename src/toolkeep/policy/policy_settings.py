@@ -1,6 +1,6 @@
 """Policy configuration of a keep. Imports no policy engine, so that listing tools stays cheap."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -66,6 +66,15 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(capabilities, str) or isinstance(permissions, str):
             raise TypeError("capabilities and permissions must be lists of strings, not one string")
         return cls(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
+
+    def without(self, withdrawn: Collection[str]) -> "Grant":
+        """What is left without these capabilities, kinds of capabilities and permissions."""
+        return Grant(
+            capabilities=tuple(
+                held for held in self.capabilities if not {str(held), held.kind} & set(withdrawn)
+            ),
+            permissions=tuple(held for held in self.permissions if held not in withdrawn),
+        )
 
 
 DEFAULT_GRANT: Final = Grant(capabilities=(Capability("fs.read", "."),), permissions=DEFAULT_PERMISSIONS)

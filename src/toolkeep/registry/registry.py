@@ -35,8 +35,10 @@ from toolkeep.stores.registry_state import (
     Pin,
     RegistryState,
     accepted,
+    grant_switch,
     pin_key,
     with_switch,
+    withdrawn,
 )
 from toolkeep.text.nearest import nearest_by_alias
 
@@ -253,6 +255,24 @@ class ToolRegistry:
             FlowDeclared(tool_name=taken.name, definition_hash=taken.definition_hash, declared_by=by)
         )
         return taken
+
+    @property
+    def problem(self) -> str:
+        """Why it is not known what other servers disabled or withdrew; empty if it is."""
+        return self._state.problem()
+
+    @property
+    def withdrawn(self) -> dict[str, set[str]]:
+        """The capabilities and permissions that are withdrawn, by agent; an empty text is all of them."""
+        return withdrawn(self._switches)
+
+    def switch_grant(self, agent: str, capability: str, *, enabled: bool) -> None:
+        """Withdraw a grant or restore it, also for later starts and on other servers."""
+        with self._lock:
+            switch = grant_switch(agent, capability)
+            self._state.put_switch(switch, enabled=enabled)
+            self._remembered = with_switch(self._remembered, switch, enabled=enabled)
+            self._switches = with_switch(self._switches, switch, enabled=enabled)
 
     def follow(self) -> None:
         """Apply the switches and pins that other processes stored, and publish what changed."""

@@ -1,6 +1,7 @@
 """Builds the app of a keep: health checks, API, MCP, metrics and web interface."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from toolkeep.keep.keep import Keep
@@ -55,8 +56,8 @@ def make_app(
         tokens=tokens,
         authenticator=BearerAuth(tokens),
         limits=limits,
-        calls=RunningCalls(),
-        health=Health(keep, {"log": lambda: _log_is_writable(keep), "store": lambda: _store_answers(keep)}),
+        calls=RunningCalls(keep),
+        health=Health(keep, {name: partial(check, keep) for name, check in _CHECKS.items()}),
         metrics=start_metrics(keep) if has_metrics else None,
         has_traces=has_traces,
         issuers=tuple(issuers),
@@ -111,8 +112,22 @@ def _store_answers(keep: Keep) -> bool:
     return store.changed_since(_LAST)[0] >= 0
 
 
+def _database_answers(keep: Keep) -> bool | None:
+    record = keep.record
+    changes = record.shared_changes if isinstance(record, FileRecord) else None
+    if changes is None:
+        return None
+    changes.start()
+    return changes.is_current
+
+
 _LAST: Final = 1 << 62
 """Later than every change: the query returns nothing and only shows that the store answers."""
+_CHECKS: Final[dict[str, Callable[[Keep], bool | None]]] = {
+    "log": _log_is_writable,
+    "store": _store_answers,
+    "database": _database_answers,
+}
 
 
 def _add_page(app: KeepApp, codes: SignInCodes) -> None:

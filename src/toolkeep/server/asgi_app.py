@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Final
 
 from toolkeep.errors import Code, ToolkeepError
+from toolkeep.mcp_server.detached_requests import outliving
 from toolkeep.mcp_server.http_headers import LOOPBACK, AllowedHosts, Headers
-from toolkeep.mcp_server.tasks import outliving
 from toolkeep.network.own_endpoints import OwnPorts
 from toolkeep.server.http.bearer_auth import Caller, bearer_token, check_scope, unauthenticated
 from toolkeep.server.http.oauth_metadata import PATH as METADATA_PATH

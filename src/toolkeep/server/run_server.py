@@ -1,12 +1,14 @@
 """Runs the app with uvicorn, with a graceful shutdown.
 
-Readiness turns off first; then calls finish within their grace period, or are recorded as cut short.
+Readiness turns off first. Behind a load balancer the server then drains: it serves until the balancer has
+noticed. Then calls finish within their grace period, or are recorded as cut short.
 """
 
 import ipaddress
 import logging
-import signal
+import math
 import socket
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
@@ -21,6 +23,8 @@ from toolkeep.mcp_server.uvicorn_protocol import BoundedProtocol, Header
 from toolkeep.mcp_server.uvicorn_shutdown import GracefulServer
 from toolkeep.server.asgi_app import KeepApp
 from toolkeep.server.http.problem_details import document, problem
+
+_CLOSE: Final = (b"connection", b"close")
 
 
 class Server(GracefulServer):
@@ -43,14 +47,33 @@ class Server(GracefulServer):
         )
         super().__init__(config, app.begin_shutdown)
         self._app = app
+        self._drain_s = limits.drain_s
+        self._drained_at = math.inf
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler
-        """Signal handler: mark the server not ready and the keep as ending."""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Signal handler: drain first where there is a load balancer."""
+        self._app.service.health.drain()
+        if self._drain_s and not self.signals:
+            self.signals, self._drained_at = 1, time.monotonic() + self._drain_s
+        else:
+            super().handle_exit(sig, frame)
+
+    def stop(self) -> None:
+        """Refuse new calls, and mark the keep as ending."""
         self._app.service.health.stop()
         self._app.service.keep.end_soon()
-        if self.should_exit and sig == signal.SIGINT:
-            self.force_exit = True
-        self.should_exit = True
+        super().stop()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called by uvicorn ten times a second; returns whether to shut down."""
+        if time.monotonic() >= self._drained_at:
+            self.stop()
+        elif self._drained_at < math.inf and _CLOSE not in self.config.encoded_headers:
+            # Each answer ends its connection. One that a load balancer keeps open would end in the shutdown,
+            # perhaps just after a request was sent on it.
+            self.config.encoded_headers.append(_CLOSE)
+            counter = 0  # for uvicorn to use the changed headers
+        return await super().on_tick(counter)
 
 
 def is_loopback(host: str) -> bool:

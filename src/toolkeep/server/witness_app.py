@@ -5,30 +5,17 @@ before it is read: its rate, its length, and how many are answered at once.
 """
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from toolkeep.audit.errors import WitnessReason, WitnessRefused
-from toolkeep.audit.witness_protocol import REQUEST_BYTES, Request
+from toolkeep.audit.witness_protocol import REQUEST_BYTES
 from toolkeep.host.token_bucket import TokenBucket
 from toolkeep.mcp_server.http_app import Gone, TooLong, read_body
 from toolkeep.mcp_server.http_headers import Headers
 from toolkeep.server.http.responses import Response, send_response
 from toolkeep.storage.log.witness_folder import Witness
 
-log = logging.getLogger("toolkeep.audit")
-
-_STATUS: Final = {
-    WitnessReason.MALFORMED: 400,
-    WitnessReason.NOT_SIGNED: 403,
-    WitnessReason.UNKNOWN_LOG: 404,
-    WitnessReason.OTHER_SIZE: 409,
-    WitnessReason.ROLLBACK: 409,
-    WitnessReason.FORK: 409,
-    WitnessReason.NOT_PROVEN: 422,
-}
 _TEXT: Final = b"text/plain; charset=utf-8"
 _SIZE: Final = b"text/x.tlog.size"
 _PER_SECOND: Final = 50.0
@@ -72,18 +59,9 @@ class WitnessApp:
             self._in_flight -= 1
 
     def _cosigned(self, body: bytes) -> Response:
-        try:
-            request = Request.parse(body.decode(errors="replace"))
-            return _text(200, str(self._witness.answer(request)))
-        except WitnessRefused as refused:
-            status = _STATUS[refused.reason]
-            if status == 409:
-                return Response(409, b"%d\n" % refused.held, _SIZE)
-            return _text(status, f"{refused.message}\n")
-        except Exception:
-            # A witness whose memory was changed, or cannot be written, cosigns nothing.
-            log.exception("the witness could not answer")
-            return Response(500)
+        given = self._witness.respond(body.decode(errors="replace"))
+        kind = _SIZE if given.status == 409 else _TEXT
+        return Response(given.status, given.text.encode(), kind)
 
 
 def _text(status: int, text: str) -> Response:

@@ -10,6 +10,7 @@ from toolkeep.approval.approval_store import Approvals, MemoryApprovals
 from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf, chain, parse_entry
 from toolkeep.audit.receipt import Receipt
 from toolkeep.errors import NotRecorded
+from toolkeep.events import Listener
 from toolkeep.execution.idempotency import Ledger, MemoryLedger
 from toolkeep.flow.session_store import MemorySessionStates, SessionStates
 
@@ -78,6 +79,9 @@ class KeepRecord(Protocol):
     def records_of(self, call_id: str) -> list[dict[str, Any]]:
         """The records of one call, in order."""
 
+    def report_to(self, tell: Listener) -> None:
+        """Tell alarms about the log as events."""
+
     def close(self) -> None:
         """Flush and close."""
 
@@ -109,6 +113,9 @@ class MemoryRecord:
     def records_of(self, call_id: str) -> list[dict[str, Any]]:
         """The records of one call, in order."""
         return [entry.record for entry in self.log.entries if entry.record.get("call") == call_id]
+
+    def report_to(self, tell: Listener) -> None:
+        """No-op: nobody watches a log in memory."""
 
     def close(self) -> None:
         """No-op."""

@@ -83,6 +83,24 @@ def with_switch(switches: Mapping[str, bool], switch: str, *, enabled: bool) -> 
     return {k: v for k, v in switches.items() if not k.startswith(f"{switch}@")} | {switch: enabled}
 
 
+def grant_switch(agent: str, capability: str) -> str:
+    """The switch of a grant, which is off while the grant is withdrawn; of all of it without a capability.
+
+    No tool, version or agent has a name with a line break.
+    """
+    return f"agent\n{agent}\n{capability}"
+
+
+def withdrawn(switches: Mapping[str, bool]) -> dict[str, set[str]]:
+    """The capabilities and permissions that are withdrawn, by agent."""
+    found: dict[str, set[str]] = {}
+    for switch, enabled in switches.items():
+        if not enabled and switch.startswith("agent\n"):
+            _, agent, capability = switch.split("\n")
+            found.setdefault(agent, set()).add(capability)
+    return found
+
+
 class RegistryState(Protocol):
     """Storage of switches and pins."""
 
@@ -91,6 +109,9 @@ class RegistryState(Protocol):
 
     def put_switch(self, switch: str, *, enabled: bool) -> None:
         """Store a switch; a `name` overrides those of its versions."""
+
+    def problem(self) -> str:
+        """Why it is not known what others disabled or withdrew; empty if it is."""
 
     def pins(self) -> Iterable[Pin]:
         """All pins."""
@@ -132,6 +153,10 @@ class MemoryState:
     def put_switch(self, switch: str, *, enabled: bool) -> None:
         """Store a switch; a `name` overrides those of its versions."""
         self._switches = with_switch(self._switches, switch, enabled=enabled)
+
+    def problem(self) -> str:
+        """Always known: there is nobody else."""
+        return ""
 
     def pins(self) -> Iterable[Pin]:
         """All pins."""

@@ -19,6 +19,7 @@ _APPROVAL = logging.getLogger("toolkeep.approval")
 _STORE = logging.getLogger("toolkeep.store")
 _POLICY = logging.getLogger("toolkeep.policy")
 _EXECUTION = logging.getLogger("toolkeep.execution")
+_AUDIT = logging.getLogger("toolkeep.audit")
 
 logging.getLogger("toolkeep").addHandler(ErrorsOnStderr())
 
@@ -115,6 +116,12 @@ _LINES: dict[type[Event], _Line] = {
     ),
     events.ApprovalRequested: _Line(_APPROVAL, logging.INFO, "approval requested"),
     events.ApprovalDecided: _Line(_APPROVAL, logging.INFO, "approval decided"),
+    events.AuditAlarm: _Line(
+        _AUDIT,
+        logging.ERROR,
+        "%(alarm)s",
+        lambda event: {**_all_fields(event), "checkpoints": "".join(event.checkpoints)},
+    ),
     events.ToolDefinitionRejected: _Line(
         _REGISTRY,
         logging.WARNING,

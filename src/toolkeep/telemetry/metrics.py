@@ -72,6 +72,11 @@ class Metrics:
         self.call_errors = Counter(
             "toolkeep_call_errors", "Calls that failed.", ["tool_name", "error_code"], registry=registry
         )
+        self.audit_alarms = Counter(
+            "toolkeep_audit_alarms",
+            "Audit logs that were cut, rewritten, forked or no longer published.",
+            registry=registry,
+        )
         self._known: set[str] = set()
         self._bound = {UNKNOWN: _Bound(self, UNKNOWN)}
         self._counted: dict[type[Event], Callable[[Any], None]] = {
@@ -81,6 +86,7 @@ class Metrics:
             events.ValidationFailed: self._failed,
             events.ToolUnanswered: self._unanswered,
             events.CallEnded: self._ended,
+            events.AuditAlarm: lambda _: self.audit_alarms.inc(),
         }
         for name in tool_names:
             self._register(name)

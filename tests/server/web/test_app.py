@@ -15,7 +15,7 @@ from tests.approval.examples import question
 from tests.server.talk import Client, Response, served, until
 from toolkeep import Keep
 from toolkeep.limits import APPROVALS_WAITING, SHOWN_CHARS
-from toolkeep.server.web import cookie_sessions, live_updates
+from toolkeep.server.web import live_updates
 from toolkeep.server.web.app import ROUTES
 from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
 
@@ -126,7 +126,7 @@ def test_the_cookie_is_for_the_page_alone(keep: Keep) -> None:
         return answer.headers["set-cookie"], api.status, mcp.status
 
     cookie, api, mcp = visit(keep, act, signed_in=False)
-    assert re.fullmatch(r"toolkeep-8765=[\w-]{43}; Path=/ui; HttpOnly; SameSite=Strict", cookie)
+    assert re.fullmatch(r"toolkeep-8765=[\w-]{64,}; Path=/ui; HttpOnly; SameSite=Strict", cookie)
     assert (api, mcp) == (401, 401)
 
 
@@ -233,21 +233,6 @@ def test_a_token_signs_in_with_its_scopes_until_it_is_revoked(keep: Keep) -> Non
         return [*found, (await visitor.get("/ui/approvals")).status]
 
     assert visit(keep, act, signed_in=False) == [200, 200, 200, 403, 403, 403, 403, 403, 303]
-
-
-def test_who_signs_in_again_and_again_signs_out_nobody_else(
-    keep: Keep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cookie_sessions, "SESSIONS", 3)
-
-    async def act(visitor: Visitor) -> Any:
-        token = visitor.operator.tokens.make("a token", ["call"], agent="ada").text
-        others = [Visitor(visitor.operator, visitor.codes) for _ in range(4)]
-        for other in others:
-            await other.sign_in(token=token)
-        return [(await one.get("/ui/tools/add")).status for one in (visitor, *others)]
-
-    assert visit(keep, act) == [200, 303, 303, 403, 403]
 
 
 def test_tabs_of_one_token_keep_nobody_else_from_listening(

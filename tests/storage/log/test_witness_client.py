@@ -13,7 +13,7 @@ import pytest
 from tests.storage.log.test_witness_folder import forget, grow
 from toolkeep.audit.errors import NoteInvalid
 from toolkeep.audit.receipt import Receipt, verify_receipt
-from toolkeep.audit.witness_protocol import Request, cosign
+from toolkeep.audit.witness_protocol import Answer, Request, cosign
 from toolkeep.server.witness_app import WitnessApp
 from toolkeep.storage.log import witness_client
 from toolkeep.storage.log.audit_log import AuditLog
@@ -23,7 +23,6 @@ from toolkeep.storage.log.verify_folder import verify
 from toolkeep.storage.log.witness_client import (
     AGAIN_SECONDS,
     SILENT_SECONDS,
-    Answer,
     WitnessClient,
     WitnessSender,
 )
@@ -255,7 +254,7 @@ def test_proofs_are_made_from_what_was_added(keep: Path, peer: Peer, monkeypatch
 
 def test_one_process_of_a_keep_sends_at_a_time(keep: Path, peer: Peer) -> None:
     (keep / "cosigned").mkdir(mode=0o700)
-    sender = WitnessSender(AuditLog(keep), [peer.client])
+    sender = WitnessSender(AuditLog(keep), lambda: [peer.client])
     held = os.open(keep / "cosigned", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     assert sender._send()

@@ -163,3 +163,10 @@ def test_without_synchronous_replication_nothing_is_claimed_unless_there_is_one_
     with pytest.raises(StoreUnavailable, match="does not replicate synchronously"):
         asyncio.run(ledger.claim("key", "call-1", "hash"))
     assert rows(postgres) == []
+
+
+def test_a_database_that_is_closed_for_good_opens_no_connection(postgres: Cluster) -> None:
+    database = SharedDatabase(PostgresLocation(postgres.clean()), is_single=True)
+    database.close()
+    with pytest.raises(StoreUnavailable):
+        database.change(lambda connection: connection.execute("SELECT 1"))

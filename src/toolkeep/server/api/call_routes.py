@@ -20,14 +20,14 @@ import msgspec
 
 from toolkeep.approval.question import Answer, Question
 from toolkeep.calls import Output, Progress, ToolResult
-from toolkeep.errors import Code
+from toolkeep.errors import Code, StoreUnavailable
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import POLL_SECONDS
 from toolkeep.mcp_server.client_approvals import ask_client
 from toolkeep.mcp_server.http_response import Reply
 from toolkeep.mcp_server.tools_call import from_any_thread
 from toolkeep.server.api.common_parameters import ID, KEY, NAME
-from toolkeep.server.api.open_calls import CallView, OpenCall, RunningCalls, cancel_call, view_of, wait_for
+from toolkeep.server.api.open_calls import CallView, OpenCall, RunningCalls, view_of
 from toolkeep.server.api.session_routes import ANY_SESSION, note_shown, state_owner
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused, document, of_result, problem
@@ -109,11 +109,11 @@ async def call_tool(
         _asked.reset(token)
 
 
-async def submit_result(keep: Keep, caller: Caller, call_id: str, value: Any) -> ToolResult:
+async def submit_result(calls: RunningCalls, caller: Caller, call_id: str, value: Any) -> ToolResult:
     """Submit the result of a call that the client executes itself."""
     # Only a host that is trusted with sessions says what a service made, as it says what the user said.
     forwarded = not caller.has_scope(Scope.SESSION)
-    return await keep.submit(call_id, value, agent=caller.agent, forwarded=forwarded)
+    return await calls.submit(caller.agent, call_id, value, forwarded=forwarded)
 
 
 class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +172,10 @@ class Exchange:
         """Approval is pending: tell the client, which may then disconnect."""
         if self.open_call is not None or self._reply.is_gone or self._task is None:
             return
-        self.open_call = call = self._calls.open(question, self._task, self._owner)
+        try:
+            self.open_call = call = await self._calls.open(question, self._task, self._owner)
+        except StoreUnavailable:
+            return  # the client waits: no other server could tell it the outcome
         self._stop_watching()
         if self._wants_events:
             self._reply.emit(json_bytes(view_of(call)), b"pending")
@@ -183,7 +186,7 @@ class Exchange:
         """The response with the result; None if the response was sent already."""
         self._stop_watching()
         if self.open_call is not None:
-            self._calls.end(self.open_call, result)
+            await self._calls.end(self.open_call, result)
             if not self._wants_events:
                 return None
         said = told(result)
@@ -197,7 +200,7 @@ class Exchange:
         """The call was cancelled; returns whether the client has already got its response."""
         self._stop_watching()
         if self.open_call is not None:
-            self._calls.end(self.open_call, None)
+            await self._calls.end(self.open_call, None)
         if self._reply.is_stream and not self._reply.is_gone:
             await self._reply.finish_stream(said.body, b"problem")
         return self._reply.is_gone or self._reply.is_stream or self.open_call is not None
@@ -266,12 +269,14 @@ async def _made(service: Service, request: Request, body: RawCall, key: str) -> 
             if not is_ending:
                 raise
             return said
+    if result.status == "pending":
+        await service.calls.await_submission(result)
     return await exchange.finish(result)
 
 
 async def _show_call(service: Service, request: Request) -> Response:
-    call = service.calls.find(request.caller, request.names["id"])
-    await wait_for(call, request.query["wait"])
+    call = await service.calls.find(request.caller, request.names["id"])
+    call = await service.calls.wait(request.caller, call, request.query["wait"])
     # A trusted host knows in which session it shows the result; any other caller has one of its own.
     if call.result is not None and call.owner != ANY_SESSION and not request.caller.has_scope(Scope.SESSION):
         await asyncio.to_thread(note_shown, service.keep, request.caller, call.tool)
@@ -279,7 +284,7 @@ async def _show_call(service: Service, request: Request) -> Response:
 
 
 async def _cancel_call(service: Service, request: Request) -> Response:
-    return json_response(cancel_call(service.calls, request.caller, request.names["id"]), 202)
+    return json_response(view_of(await service.calls.cancel(request.caller, request.names["id"])), 202)
 
 
 class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -290,7 +295,7 @@ class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def _submit(service: Service, request: Request) -> Response:
     body = await request.read(SubmitBody)
-    return told(await submit_result(service.keep, request.caller, request.names["id"], body.value))
+    return told(await submit_result(service.calls, request.caller, request.names["id"], body.value))
 
 
 class ResultView(msgspec.Struct, frozen=True, kw_only=True):

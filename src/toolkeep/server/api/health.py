@@ -21,7 +21,8 @@ _FRESH_S: Final = 1.0
 _FREE_BYTES: Final = 16 * 1024 * 1024
 """Less free space than this on the log's disk counts as full."""
 
-Check = Callable[[], bool]
+Check = Callable[[], bool | None]
+"""None if there is nothing to check."""
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,27 +48,39 @@ class Health:
         self._clock = clock
         self._looked: tuple[float, dict[str, bool]] = (float("-inf"), {})
         self._looking = asyncio.Lock()
+        self.is_draining = False
+        """Whether load balancers should send nothing more; what comes is still served."""
         self.is_stopping = False
 
+    def drain(self) -> None:
+        """Report not ready from now on."""
+        self.is_draining = True
+
     def stop(self) -> None:
-        """Report not ready from now on: the server is shutting down."""
-        self.is_stopping = True
+        """Report not ready, and refuse new calls: the server is shutting down."""
+        self.is_draining = self.is_stopping = True
 
     async def readiness(self) -> Readiness:
         """Run the checks, or return cached results."""
+        # A check may hang with the disk or the database: the answer of a draining server waits for none.
+        found = self._looked[1] if self.is_draining else await self._checked()
+        checks = {"serving": not self.is_draining, "providers": self._keep.is_ready, **found}
+        return Readiness(status="ready" if all(checks.values()) else "not ready", checks=checks)
+
+    async def _checked(self) -> dict[str, bool]:
         async with self._looking:
             at, found = self._looked
             if self._clock() - at > _FRESH_S:
                 found = await asyncio.to_thread(self._look)
                 self._looked = (self._clock(), found)
-        checks = {"serving": not self.is_stopping, "providers": self._keep.is_ready, **found}
-        return Readiness(status="ready" if all(checks.values()) else "not ready", checks=checks)
+        return found
 
     def _look(self) -> dict[str, bool]:
-        return {name: _passes(check) for name, check in self._checks.items()}
+        found = {name: _passes(check) for name, check in self._checks.items()}
+        return {name: passed for name, passed in found.items() if passed is not None}
 
 
-def _passes(check: Check) -> bool:
+def _passes(check: Check) -> bool | None:
     try:
         return check()
     except Exception:  # noqa: BLE001 -- whatever keeps a check from passing, it has not passed

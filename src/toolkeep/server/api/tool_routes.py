@@ -4,6 +4,7 @@ A caller sees the tools that its agent may see; the scope `admin` sees all. Secr
 to nobody, whatever the scopes (VAL-6).
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, get_args
@@ -302,11 +303,17 @@ async def _validate(service: Service, request: Request) -> Response:
 
 
 async def _enable(service: Service, request: Request) -> Response:
-    return json_response(switch_tool(service.keep, request.caller, request.names["name"], enabled=True))
+    return json_response(await switched(service, request, enabled=True))
 
 
 async def _disable(service: Service, request: Request) -> Response:
-    return json_response(switch_tool(service.keep, request.caller, request.names["name"], enabled=False))
+    return json_response(await switched(service, request, enabled=False))
+
+
+async def switched(service: Service, request: Request, *, enabled: bool) -> ToolView:
+    """Enable or disable the tool of a request, in a thread: a shared database may take its time."""
+    name = request.names["name"]
+    return await asyncio.to_thread(switch_tool, service.keep, request.caller, name, enabled=enabled)
 
 
 _decoder: Final = msgspec.json.Decoder(RawValidate)

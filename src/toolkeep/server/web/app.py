@@ -4,9 +4,9 @@ The session cookie is valid here only: `/v1` and `/mcp` ignore it, so that no pa
 change needs, besides the cookie, the `Origin` of this server and the token of a tab.
 """
 
+import asyncio
 import contextlib
 import logging
-import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +36,7 @@ from toolkeep.server.web.browser_security import (
     not_from_page,
     security_headers,
 )
-from toolkeep.server.web.cookie_sessions import Session, Sessions
+from toolkeep.server.web.cookie_sessions import COOKIE, Session, Sessions
 from toolkeep.server.web.live_updates import LiveUpdates
 from toolkeep.server.web.static_files import PREFIX, Assets
 from toolkeep.server.web.templates_env import Renderer
@@ -65,7 +65,6 @@ ROUTES: Final = (
 SIGN_IN: Final = "/ui/sign-in"
 _TAB: Final = "/ui/tab"
 _FOREVER: Final = (b"cache-control", b"public, max-age=31536000, immutable")
-_COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class PageApp:
@@ -78,7 +77,12 @@ class PageApp:
         self._assets = Assets()
         self._renderer = Renderer(self._assets)
         self._table = RouteTable(ROUTES)
-        self.sessions = Sessions(app.service.authenticator)
+        shared = app.service.keep.shared
+        self.sessions = Sessions(
+            app.service.authenticator,
+            key=shared.page_key() if shared else None,
+            signed_out=shared.signed_out() if shared else None,
+        )
         self._revocations = RevocationWatch(self.sessions.find)
         self._listeners = LiveUpdates(app.service)
 
@@ -129,7 +133,7 @@ class PageApp:
             # can forge `Origin`. Only a tab of the signed-in browser has a tab token.
             self._check_tab(request, request.session)
         if request.path == "/ui/sign-out":
-            return self._sign_out(request, cookie)
+            return await self._sign_out(request, request.session)
         if request.path == "/ui/events":
             check_scope(request.session.caller, tuple(TokenScope))
             with self._revocations.of(cookie):
@@ -169,8 +173,9 @@ class PageApp:
         begun = None
         if token:
             begun = await self.sessions.begin_bearer(token)
-        elif code and self._codes.use(code):
-            begun = self.sessions.begin_operator()
+        elif code:
+            counts = await asyncio.to_thread(self._codes.use, code)  # a shared database may take its time
+            begun = self.sessions.begin_operator() if counts else None
         if begun is None:
             raise RequestRefused(
                 Code.SIGN_IN_REFUSED,
@@ -199,10 +204,10 @@ class PageApp:
         if request.headers.is_doubled(TAB_HEADER) or not self.sessions.is_tab(session, token):
             raise not_from_page("the request does not come from a tab of this page")
 
-    def _sign_out(self, request: PageRequest, cookie: str) -> Response:
+    async def _sign_out(self, request: PageRequest, session: Session) -> Response:
         if request.method != "POST":
             raise not_found("page")
-        self.sessions.end(cookie)
+        await self.sessions.end(session)
         gone = self._set_cookie(request, "", ends=True)
         return Response(200, b"", b"text/plain", (gone, (b"hx-redirect", SIGN_IN.encode())))
 
@@ -225,7 +230,7 @@ class PageApp:
         given = request.headers.raw(b"cookie").decode("latin-1").split(";")
         pairs = (part.strip().partition("=") for part in given)
         found = [value for name, _, value in pairs if name == wanted]
-        return found[0] if len(found) == 1 and _COOKIE.fullmatch(found[0]) else ""
+        return found[0] if len(found) == 1 and COOKIE.fullmatch(found[0]) else ""
 
     def _set_cookie(self, request: PageRequest, value: str, *, ends: bool = False) -> Header:
         # HttpOnly: scripts cannot read it. SameSite=Strict: other sites cannot send it. Path: not sent to the

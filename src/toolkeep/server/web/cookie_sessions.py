@@ -1,45 +1,64 @@
-"""Browser sessions: a cookie identifies a session, and a change needs the CSRF token of one of its tabs.
+"""Browser sessions: the cookie is the session, sealed under a key that browsers never see.
 
-Browsers send cookies to every port of a host, so another program that serves pages on this machine may see
-ours. With the cookie alone it can read, but change nothing: tab tokens are issued for a key that lies in
-local storage, which browsers separate by port, and which is sent once, at sign-in. Cookies, keys and
-tab tokens are kept as hashes, the bearer token of a session as it is. A restart ends every session.
+A server holds no session, so that each of several servers with the same key knows all of them, except those
+that were signed out. Without a shared database the key is made at the start, and a restart ends all sessions.
+
+A change needs the token of a tab, too. Browsers send cookies to every port of a host, so another program that
+serves pages on this machine may see ours. With the cookie alone it can read, but change nothing: tab tokens
+are issued for a key that lies in local storage, which browsers separate by port, and which is sent once, at
+sign-in.
 """
 
+import base64
 import hashlib
 import hmac
+import re
 import secrets
 import time
-from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from toolkeep.limits import SESSION_HOURS, SESSION_TABS, SESSIONS
+from toolkeep.limits import SESSION_HOURS
 from toolkeep.server.http.bearer_auth import BearerAuth, Caller
 from toolkeep.stores.api_tokens import Scope
 
 OPERATOR: Final = "operator"
 PERSON: Final = "operator:page"
 """Approver name of a person who signed in with a link: as at the terminal, and not that of the agent."""
+COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{64,1024}")
+_ABOUT: Final = b"toolkeep page session"
+_NONCE_BYTES: Final = 12
+"""As ChaCha20-Poly1305 takes."""
+_TAB: Final = re.compile(r"([A-Za-z0-9_-]{22})([A-Za-z0-9_-]{43})")
+
+
+class _Content(msgspec.Struct, frozen=True, array_like=True):
+    """What a cookie says."""
+
+    id: str
+    began_at: float
+    key_hash: bytes
+    token: str
+    """The bearer token that signed in; empty for a link."""
 
 
 class Session(msgspec.Struct, kw_only=True, eq=False):
     """One person in one browser."""
 
+    id: str
     caller: Caller
     """The caller for reading, changes and calls."""
     approver: Caller
     """The caller for answers to approval requests."""
     key_hash: bytes
     ends_at: float
-    token: str = ""
-    """The token used to sign in; the session ends with it."""
-    tabs: OrderedDict[bytes, None] = msgspec.field(default_factory=OrderedDict)
 
     def __repr__(self) -> str:
-        """Without the token, which would otherwise reach logs and tracebacks."""
+        """Without the key."""
         return f"<session of {self.caller.agent}>"
 
 
@@ -50,86 +69,121 @@ class NewSession(msgspec.Struct, frozen=True):
     key: str
 
 
-class Sessions:
-    """All sessions of this server."""
+class SignedOut(Protocol):
+    """The sessions that people ended before their time."""
 
-    def __init__(self, authenticator: BearerAuth, clock: Callable[[], float] = time.time) -> None:
+    async def add(self, session_id: str, ends_at: float, now: float) -> None:
+        """Remember a session until it would have ended anyway."""
+
+    def __contains__(self, session_id: object) -> bool: ...
+
+
+class MemorySignedOut:
+    """Of one server."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, float] = {}
+
+    async def add(self, session_id: str, ends_at: float, now: float) -> None:
+        """Remember a session until it would have ended anyway."""
+        self._ends = {held: end for held, end in self._ends.items() if end > now}
+        self._ends[session_id] = ends_at
+
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._ends
+
+
+class Sessions:
+    """Makes and checks sessions."""
+
+    def __init__(
+        self,
+        authenticator: BearerAuth,
+        *,
+        key: bytes | None = None,
+        signed_out: SignedOut | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`key` and `signed_out` are those of all servers of the keep."""
         self._authenticator = authenticator
+        self._key = key or secrets.token_bytes(32)
+        self._cipher = ChaCha20Poly1305(self._key)
+        self._signed_out = MemorySignedOut() if signed_out is None else signed_out
         self._clock = clock
-        self._held: dict[bytes, Session] = {}
 
     def begin_operator(self) -> NewSession:
         """Start a session with all rights, for a person who used a sign-in link."""
-        caller = Caller(
-            id=f"page-{secrets.token_hex(8)}",
-            name=OPERATOR,
-            scopes=(Scope.ADMIN,),
-            agent=OPERATOR,
-            created_at=self._clock(),
-        )
-        return self._begin(caller, msgspec.structs.replace(caller, agent=PERSON))
+        return self._begin("")
 
     async def begin_bearer(self, token: str) -> NewSession | None:
         """Start a session with the rights of a token."""
-        caller = await self._authenticator.look_up(token)
-        return None if caller is None else self._begin(caller, caller, token)
+        return None if await self._authenticator.look_up(token) is None else self._begin(token)
 
-    def _begin(self, caller: Caller, approver: Caller, token: str = "") -> NewSession:
-        begun = NewSession(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
-        self._held[_hash(begun.cookie)] = Session(
-            caller=caller,
-            approver=approver,
-            key_hash=_hash(begun.key),
-            ends_at=self._clock() + SESSION_HOURS * 3600,
-            token=token,
-        )
-        if len(self._held) > SESSIONS:
-            self._make_room()
-        return begun
-
-    def _make_room(self) -> None:
-        """End the oldest session of the token that has most, so that one token cannot sign others out."""
-        times = Counter(session.token for session in self._held.values())
-        token = max(times, key=times.__getitem__)
-        del self._held[next(key for key, session in self._held.items() if session.token == token)]
+    def _begin(self, token: str) -> NewSession:
+        key = secrets.token_urlsafe(32)
+        content = _Content(secrets.token_hex(8), self._clock(), _hash(key), token)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = nonce + self._cipher.encrypt(nonce, msgspec.json.encode(content), _ABOUT)
+        return NewSession(base64.urlsafe_b64encode(sealed).rstrip(b"=").decode(), key)
 
     async def find(self, cookie: str) -> Session | None:
         """The session of a cookie, if it is valid."""
-        found = self._held.get(_hash(cookie))
-        if found is None:
+        content = self._read(cookie)
+        if content is None or content.id in self._signed_out:
             return None
-        is_live = self._clock() < found.ends_at
-        if is_live and found.token:
+        ends_at = content.began_at + SESSION_HOURS * 3600
+        if self._clock() >= ends_at:
+            return None
+        caller = _operator(content)
+        approver = msgspec.structs.replace(caller, agent=PERSON)
+        if content.token:
             # Checked as for `/v1`: a revoked token ends the sessions that it started.
-            known = await self._authenticator.authenticate(found.token)
-            is_live = known is not None
-            if known is not None:
-                found.caller = found.approver = known
-        if not is_live:
-            self.end(cookie)
-        return found if is_live else None
+            known = await self._authenticator.authenticate(content.token)
+            if known is None:
+                return None
+            caller = approver = known
+        return Session(
+            id=content.id, caller=caller, approver=approver, key_hash=content.key_hash, ends_at=ends_at
+        )
 
-    def end(self, cookie: str) -> None:
+    def _read(self, cookie: str) -> _Content | None:
+        try:
+            sealed = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
+            content = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _ABOUT)
+        except (ValueError, InvalidTag):
+            return None
+        return msgspec.json.decode(content, type=_Content)
+
+    async def end(self, session: Session) -> None:
         """Sign out."""
-        self._held.pop(_hash(cookie), None)
+        await self._signed_out.add(session.id, session.ends_at, self._clock())
 
     def open_tab(self, session: Session, key: str) -> str | None:
         """Issue a token for one tab, for the key of the session."""
         # Constant time over hashes: response times reveal nothing about the key.
         if not hmac.compare_digest(_hash(key), session.key_hash):
             return None
-        token = secrets.token_urlsafe(32)
-        session.tabs[_hash(token)] = None
-        while len(session.tabs) > SESSION_TABS:
-            session.tabs.popitem(last=False)
-        return token
+        name = secrets.token_urlsafe(16)
+        return name + self._tab_mac(session, name)
 
     def is_tab(self, session: Session, token: str) -> bool:
-        """Whether a tab of this session holds this token.
+        """Whether a tab of this session was given this token."""
+        form = _TAB.fullmatch(token)
+        return form is not None and hmac.compare_digest(form[2], self._tab_mac(session, form[1]))
 
-        Looked up by hash: the time of a lookup depends on the hash, which a client cannot steer.
-        """
-        return _hash(token) in session.tabs
+    def _tab_mac(self, session: Session, name: str) -> str:
+        mac = hmac.digest(self._key, f"tab {session.id} {name}".encode(), hashlib.sha256)
+        return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
+
+
+def _operator(content: _Content) -> Caller:
+    return Caller(
+        id=f"page-{content.id}",
+        name=OPERATOR,
+        scopes=(Scope.ADMIN,),
+        agent=OPERATOR,
+        created_at=content.began_at,
+    )
 
 
 def _hash(text: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.limits import CALLER_LISTENERS, LISTEN_SECONDS, LISTENERS
+from toolkeep.mcp_server.http_response import RETRY
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.web.web_request import PageRequest
@@ -81,7 +82,7 @@ class LiveUpdates:
                 return
             event = getting.result() if getting in done else ""
             if event is None:
-                await request.send({"type": "http.response.body", "body": b""})
+                await request.send({"type": "http.response.body", "body": RETRY})
                 return
             body = f"event: {event}\ndata: \n\n".encode() if event else _ALIVE
             await request.send({"type": "http.response.body", "body": body, "more_body": True})

@@ -38,6 +38,7 @@ _KINDS: Final = {
     "ServerAsked": "Its server asked",
     "ToolCompleted": "Completed",
     "SessionEnded": "Session ended",
+    "AuditAlarm": "Alarm about a log",
 }
 """Display names of record kinds."""
 

@@ -159,12 +159,12 @@ def _default(field: Any) -> str:
 
 
 async def _enable(service: Service, request: PageRequest) -> Response:
-    tool_routes.switch_tool(service.keep, request.caller, request.names["name"], enabled=True)
+    await tool_routes.switched(service, request, enabled=True)
     return _again()
 
 
 async def _disable(service: Service, request: PageRequest) -> Response:
-    tool_routes.switch_tool(service.keep, request.caller, request.names["name"], enabled=False)
+    await tool_routes.switched(service, request, enabled=False)
     return _again()
 
 

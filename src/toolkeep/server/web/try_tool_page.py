@@ -153,7 +153,7 @@ async def _call(
     async def tell(question: Question) -> None:
         nonlocal waiting
         if waiting is None and task is not None:
-            waiting = service.calls.open(question, task, ANY_SESSION)
+            waiting = await service.calls.open(question, task, ANY_SESSION)
             attempt.waiting = open_calls.view_of(waiting)
             await send_response(request.send, _shown(request, attempt))
 
@@ -168,13 +168,13 @@ async def _call(
             raise
     finally:
         if waiting is not None:
-            service.calls.end(waiting, attempt.result)
+            await service.calls.end(waiting, attempt.result)
     return _shown(request, attempt) if waiting is None else None
 
 
 async def _outcome(service: Service, request: PageRequest) -> Response:
     """The result of a call that waited for approval."""
-    call = service.calls.find(request.caller, request.names["id"])
+    call = await service.calls.find(request.caller, request.names["id"])
     waiting = open_calls.view_of(call) if call.result is None else None
     return request.renderer.page(
         request, "parts/outcome.html", result=call.result, waiting=waiting, tool_name=call.tool

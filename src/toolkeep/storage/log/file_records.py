@@ -2,27 +2,34 @@
 
 import contextlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from toolkeep.approval.approval_store import Approvals
 from toolkeep.audit.receipt import Receipt
+from toolkeep.audit.record_kinds import AuditAlarm as AuditAlarmRecord
+from toolkeep.audit.record_kinds import written
 from toolkeep.audit.signed_note import VerifierKey
 from toolkeep.audit.witness_protocol import Request
-from toolkeep.errors import NotRecorded
+from toolkeep.errors import NotRecorded, ToolkeepError
+from toolkeep.events import AuditAlarm, Listener
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.checkpoint_publisher import Publisher
 from toolkeep.storage.log.witness_client import WitnessClient, WitnessSender, over_http
+from toolkeep.storage.log.witness_folder import Alarm, log_alarm
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 from toolkeep.storage.sqlite.body_writer import BodyWriter
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 if TYPE_CHECKING:
-    from toolkeep.config.settings import DatabaseSettings
     from toolkeep.execution.idempotency import Ledger
-    from toolkeep.storage.postgres.shared_state import SharedState as _Shared
+    from toolkeep.storage.postgres.shared_changes import SharedChanges
+    from toolkeep.storage.postgres.shared_state import SharedState
 
 
 class FileRecord:
@@ -35,37 +42,49 @@ class FileRecord:
         checkpoint_file: str = "",
         checkpoint_webhook: str = "",
         witnesses: Mapping[str, str] | None = None,
-        database: "DatabaseSettings | None" = None,
+        shared: "SharedState | None" = None,
     ) -> None:
         """`witnesses` are the URLs of the witnesses that cosign the log, with their keys.
 
-        `database`: what several servers decide together is stored there.
+        `shared` is what several servers decide together; whoever gave it closes it.
         """
         self.folder = folder
-        self._shared: _Shared | None = None
+        self._shared = shared
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
-        self.ledger: Ledger
-        self.approvals: Approvals
         self.sessions = SqliteSessionStates(folder)
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
-        self._sender: WitnessSender | None = None
-        if witnesses:
-            clients = [
-                WitnessClient(self.log, VerifierKey.parse(key), over_http(url))
-                for url, key in witnesses.items()
-            ]
-            self._sender = WitnessSender(self.log, clients)
+        self._tell: Alarm = log_alarm
         self._secret_key: bytes | None = None
-        if database is not None:
-            from toolkeep.storage.postgres.shared_state import SharedState
+        self.ledger: Ledger = SqliteLedger(folder) if shared is None else shared.ledger
+        self.approvals: Approvals = SqliteApprovals(folder) if shared is None else shared.approvals
+        clients = [
+            WitnessClient(self.log, VerifierKey.parse(key), over_http(url), alarm=self._alarm)
+            for url, key in (witnesses or {}).items()
+        ]
+        self._exchange = None if shared is None else shared.exchange_logs(self.log, self._alarm)
+        others = self._exchange.witnesses if self._exchange else tuple
+        self._sender: WitnessSender | None = None
+        if clients or self._exchange:
+            self._sender = WitnessSender(self.log, lambda: [*clients, *others()])
 
-            self._shared = SharedState(database, self._own_key, folder)
-            self.ledger, self.approvals = self._shared.ledger, self._shared.approvals
-        else:
-            self.ledger, self.approvals = SqliteLedger(folder), SqliteApprovals(folder)
+    def report_to(self, tell: Listener) -> None:
+        """Tell alarms about the log as events."""
+        self._tell = tell
+
+    def _alarm(self, alarm: AuditAlarm) -> None:
+        self._tell(alarm)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        record = AuditAlarmRecord(**msgspec.structs.asdict(alarm), time=now)
+        with contextlib.suppress(ToolkeepError):  # of a log that is broken or closed; it was told
+            self.log.append(msgspec.json.decode(written(record)))
+
+    @property
+    def shared_changes(self) -> "SharedChanges | None":
+        """What other servers change in the shared database, if there is one."""
+        return None if self._shared is None else self._shared.changes
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
@@ -100,9 +119,11 @@ class FileRecord:
         with contextlib.ExitStack() as closing:  # each is closed, even where another one raises
             if self._publisher is not None:
                 closing.callback(self._publisher.close)
+            if self._exchange is not None:
+                closing.callback(self._exchange.close)
             if self._sender is not None:
                 closing.callback(self._sender.close)
-            closing.callback((self._shared or self.ledger).close)
+            closing.callback(self.ledger.close)
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)

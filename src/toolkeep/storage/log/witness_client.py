@@ -15,14 +15,16 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from toolkeep.audit.checkpoint import Checkpoint, parse_size
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.signed_note import NOTE_BYTES, Note, VerifierKey
-from toolkeep.audit.witness_protocol import REQUEST_BYTES, Request, cosign
+from toolkeep.audit.witness_protocol import REQUEST_BYTES, Answer, Request, cosign
+from toolkeep.events import AuditAlarm
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.cosigned_checkpoints import CosignedCheckpoint, cosigned_folder
+from toolkeep.storage.log.witness_folder import Alarm, log_alarm
 from toolkeep.storage.state_folder import make_private
 
 log = logging.getLogger("toolkeep.audit")
@@ -37,13 +39,6 @@ SILENT_SECONDS: Final = 300.0
 _ASK_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 2.0
 """How long closing waits for the witnesses to cosign the last checkpoint."""
-
-
-class Answer(NamedTuple):
-    """The answer of a witness: an HTTP status, and text."""
-
-    status: int
-    text: str
 
 
 Ask = Callable[[str], Awaitable[Answer]]
@@ -65,8 +60,16 @@ class WitnessClient:
     """One witness of a log."""
 
     def __init__(
-        self, log: AuditLog, key: VerifierKey, ask: Ask, *, clock: Callable[[], float] = time.monotonic
+        self,
+        log: AuditLog,
+        key: VerifierKey,
+        ask: Ask,
+        *,
+        alarm: Alarm = log_alarm,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._log = log
+        self._alarm = alarm
         self._key = key
         self._ask = ask
         self._clock = clock
@@ -132,8 +135,8 @@ class WitnessClient:
             if held == old == size:
                 raise _Alarm(_CONTRADICTED, f"it cosigned another history of size {size}")
             if held < signed:
-                fields = {"witness": self._key.name, "signed": signed, "held": held}
-                log.error("a witness has forgotten what it cosigned", extra=fields)
+                reason = f"it cosigned {signed} records, and knows of {held}"
+                self._raise("a witness has forgotten what it cosigned", reason)
             old = held
         return answer
 
@@ -150,7 +153,14 @@ class WitnessClient:
         self._due = self._again = self._clock() + pause_s
         if message != self._said:
             self._said = message
-            log.log(level, message, extra={"witness": self._key.name, "reason": reason})
+            if level == logging.ERROR:
+                self._raise(message, reason)
+            else:
+                log.warning(message, extra={"witness": self._key.name, "reason": reason})
+
+    def _raise(self, alarm: str, reason: str) -> None:
+        origin = self._log.public_key().name
+        self._alarm(AuditAlarm(alarm=alarm, origin=origin, witness=self._key.name, reason=reason))
 
 
 def _request(old: int, proof: Sequence[bytes], checkpoint: str) -> str:
@@ -160,7 +170,7 @@ def _request(old: int, proof: Sequence[bytes], checkpoint: str) -> str:
 class WitnessSender:
     """Sends the newest checkpoint of a log to its witnesses."""
 
-    def __init__(self, log: AuditLog, witnesses: Sequence[WitnessClient]) -> None:
+    def __init__(self, log: AuditLog, witnesses: Callable[[], Sequence[WitnessClient]]) -> None:
         self._newest = log.folder / "audit" / "checkpoint"
         self._folder = cosigned_folder(log.folder)
         self._witnesses = witnesses
@@ -189,7 +199,7 @@ class WitnessSender:
             newest = self._newest.read_bytes().decode()
         except FileNotFoundError:
             return False
-        due = [witness for witness in self._witnesses if witness.is_due(newest, is_last=is_last)]
+        due = [witness for witness in self._witnesses() if witness.is_due(newest, is_last=is_last)]
         if due:
             with self._turn() as is_ours:
                 if is_ours:

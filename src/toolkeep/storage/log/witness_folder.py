@@ -23,7 +23,8 @@ from typing import Final, NamedTuple
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import WitnessReason, WitnessRefused
 from toolkeep.audit.signed_note import Algorithm, Note, Signature, Signer, VerifierKey
-from toolkeep.audit.witness_protocol import REQUEST_BYTES, Request, consider, origin_of
+from toolkeep.audit.witness_protocol import REQUEST_BYTES, Answer, Request, consider, origin_of, refusal
+from toolkeep.events import AuditAlarm
 from toolkeep.host.files import is_there
 from toolkeep.storage.atomic_files import write_once, write_whole
 from toolkeep.storage.state_folder import make_private
@@ -35,6 +36,16 @@ _KEY_BYTES = 32
 SETTLE_SECONDS: Final = 20.0
 """How long a smaller or unproven checkpoint may be somebody else's: a log sends its newest more often."""
 _REQUEST, _COSIGNATURE, _REFUSED = ".request", ".cosignature", ".refused"
+
+
+Alarm = Callable[[AuditAlarm], None]
+"""Raises an alarm about a log."""
+
+
+def log_alarm(alarm: AuditAlarm) -> None:
+    """Raise an alarm in the program's own log alone."""
+    fields = {"origin": alarm.origin, "witness": alarm.witness, "reason": alarm.reason}
+    log.error(alarm.alarm, extra=fields)
 
 
 class Answered(NamedTuple):
@@ -54,8 +65,10 @@ class Witness:
         name: str,
         keys: Iterable[VerifierKey] = (),
         clock: Callable[[], float] = time.time,
+        alarm: Alarm = log_alarm,
     ) -> None:
         """`keys` are trusted beside those in the folder, as long as this witness lives."""
+        self._alarm = alarm
         self._folder = folder
         self._clock = clock
         self._given = tuple(keys)
@@ -82,7 +95,7 @@ class Witness:
         """Trust a key for the log that it names, in addition to the keys trusted before."""
         key = VerifierKey.parse(key) if isinstance(key, str) else key
         with self._locked():
-            known = {*self._keys(key.name), key}
+            known = {*self.keys_of(key.name), key}
             write_whole(self._file(key.name, "keys"), "".join(f"{each}\n" for each in known).encode())
 
     def last(self, origin: str) -> str | None:
@@ -127,13 +140,24 @@ class Witness:
         path.unlink()
         return suffix == _COSIGNATURE
 
+    def respond(self, request: str) -> Answer:
+        """The answer to a request as text, in any thread or process."""
+        try:
+            return Answer(200, str(self.answer(Request.parse(request))))
+        except WitnessRefused as refused:
+            return refusal(refused)
+        except Exception:
+            # A witness whose memory was changed, or cannot be written, cosigns nothing.
+            log.exception("the witness could not answer")
+            return Answer(500, "")
+
     def answer(self, request: Request) -> Signature:
         """Cosign the checkpoint of a request, in any thread or process; raises `WitnessRefused`."""
         origin = origin_of(request.checkpoint)
         # Compare and replace under one lock: two concurrent requests could otherwise both extend the same
         # checkpoint, and the witness would have cosigned two histories.
         with self._locked():
-            keys = self._keys(origin)
+            keys = self.keys_of(origin)
             if not keys:
                 raise WitnessRefused(WitnessReason.UNKNOWN_LOG, origin)
             try:
@@ -159,8 +183,14 @@ class Witness:
                 return
         if (origin, reason) not in self._alarmed:
             self._alarmed.add((origin, reason))
-            fields = {"origin": origin, "reason": refused.message, "held": refused.held}
-            log.error("a log contradicts what it signed before", extra=fields)
+            self._alarm(
+                AuditAlarm(
+                    alarm="a log contradicts what it signed before",
+                    origin=origin,
+                    reason=refused.message,
+                    checkpoints=tuple(filter(None, (self.last(origin), checkpoint))),
+                )
+            )
 
     def _trust_again(self, origin: str) -> None:
         self._doubted.pop(origin, None)
@@ -174,7 +204,8 @@ class Witness:
         note.signers([self.public_key])
         return Checkpoint.parse(note.text)
 
-    def _keys(self, origin: str) -> list[VerifierKey]:
+    def keys_of(self, origin: str) -> list[VerifierKey]:
+        """The keys that it trusts for the log of this name."""
         given = [key for key in self._given if key.name == origin]
         try:
             lines = self._file(origin, "keys").read_text().splitlines()

@@ -11,12 +11,11 @@ from typing import Any, Final, NamedTuple
 from toolkeep.errors import StoreUnavailable
 from toolkeep.execution.idempotency import IdempotentResult
 from toolkeep.host.after_fork import register_after_fork
+from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.group_commit import GroupCommit
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.row_key import RowKey
 
-_UNSEEN_SECONDS: Final = 10
-"""A server that was not seen for so long has died, or has lost the database."""
 _LATE: Final = 10_000
 """Changes that could not be made and wait for the database to come back."""
 
@@ -156,7 +155,8 @@ class PostgresLedger:
         if not lost:
             return {}
         found = {
-            row[0]: row for row in connection.execute(_HELD, (_UNSEEN_SECONDS, [one.key for one in lost]))
+            row[0]: row
+            for row in connection.execute(_HELD, (UNSEEN_SERVER_SECONDS, [one.key for one in lost]))
         }
         return {one.call_id: self._earlier(*found[one.key]) for one in lost}
 

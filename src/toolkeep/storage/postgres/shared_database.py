@@ -29,29 +29,53 @@ _LOCK_MS: Final = 2_000
 """How long a statement waits for the row of a transaction whose outcome is open."""
 
 
+class ServerId:
+    """Names a process among all that share a database."""
+
+    def __init__(self) -> None:
+        self.text = secrets.token_hex(8)
+        register_after_fork(self)
+
+    def leave_to_parent(self) -> None:
+        """After fork(), in the child: another server."""
+        self.text = secrets.token_hex(8)
+
+
 class SharedDatabase:
     """One connection for changes, which one thread at a time uses."""
 
-    def __init__(self, place: PostgresLocation, *, is_single: bool = False) -> None:
-        """`is_single`: the operator says that there is no replica, so nothing is lost by a failover."""
+    def __init__(
+        self, place: PostgresLocation, *, is_single: bool = False, server: "ServerId | None" = None
+    ) -> None:
+        """`is_single`: the operator says that there is no replica, so nothing is lost by a failover.
+
+        `server` is the same for all connections of a server.
+        """
         self.place = place
-        self.server = secrets.token_hex(8)
-        """This process, among all that share the database."""
+        self._server = server or ServerId()
         self._is_single = is_single
         self._lock = threading.Lock()
         self._connection: Any = None
         self._has_tables = False
+        self._is_closed = False
         self._is_away = False
         """Whether the last change failed: the next ones are tried once, and wait for nothing."""
         register_after_fork(self)
 
-    def change(self, work: Callable[[Any], Result]) -> Result:
+    @property
+    def server(self) -> str:
+        """This server, among all that share the database."""
+        return self._server.text
+
+    def change(self, work: Callable[[Any], Result], *, patience_s: float | None = None) -> Result:
         """Run a transaction, and run it again where its answer was lost; `work` must bear that.
 
-        Raises `StoreUnavailable`: then whether the change was made is not known.
+        `patience_s` is how long it is repeated. Raises `StoreUnavailable`: then whether the change was made
+        is not known.
         """
         with self._lock:
-            until, tried = time.monotonic() + (0.0 if self._is_away else _PATIENCE_SECONDS), 0
+            patience_s = _PATIENCE_SECONDS if patience_s is None else patience_s
+            until, tried = time.monotonic() + (0.0 if self._is_away else patience_s), 0
             while True:
                 try:
                     connection = self._connected()
@@ -69,14 +93,14 @@ class SharedDatabase:
                 tried += 1
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, for good: a thread that comes late must not open another."""
         with self._lock:
+            self._is_closed = True
             self._let_go()
 
     def leave_to_parent(self) -> None:
-        """After fork(), in the child: another server, without the parent's connection."""
+        """After fork(), in the child: the connection is the parent's."""
         self._lock = threading.Lock()
-        self.server = secrets.token_hex(8)
         _INHERITED.append(self._connection)
         self._connection = None
 
@@ -88,6 +112,8 @@ class SharedDatabase:
 
     def _connected(self) -> Any:
         if self._connection is None or self._connection.closed:
+            if self._is_closed:
+                raise StoreUnavailable(self.place.shown, "it was closed", hint="open the keep again")
             connection = self.connect(answer_s=_ANSWER_SECONDS)
             try:
                 self._check(connection)

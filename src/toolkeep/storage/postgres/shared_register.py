@@ -61,7 +61,7 @@ class SharedRegister(Generic[Item]):
         """The items now; raises `StoreUnavailable`."""
         version, items = self._known
         row = self._database.change(
-            lambda connection: connection.execute(_READ, (version, self._kind)).fetchone()
+            lambda connection: connection.execute(_READ, (version, self._kind)).fetchone(), patience_s=0.5
         )
         found, content, mac = row or (0, b"", None)
         if found != version:

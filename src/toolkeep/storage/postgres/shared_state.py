@@ -5,17 +5,29 @@ import hmac
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from toolkeep.config.settings import DatabaseSettings
+from toolkeep.errors import StoreUnavailable
+from toolkeep.limits import WEBHOOK_SECRET_CHARS
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.approvals_table import PostgresApprovals
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.log_exchange import LogExchange
+from toolkeep.storage.postgres.log_table import LogTable
+from toolkeep.storage.postgres.peers import Peers
+from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
-from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
-from toolkeep.storage.postgres.shared_tokens import SharedTokens
+from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
+
+_SIGNED_OUT: Final = "sign-outs"
 
 
 class SharedState:
@@ -24,23 +36,74 @@ class SharedState:
     def __init__(self, settings: DatabaseSettings, own_key: Callable[[], bytes], folder: Path) -> None:
         """`own_key` is that of the state folder, for a keep that is alone on its database."""
         self._settings = settings
+        self._folder = folder
         self._own_key = own_key
-        self._database = open_database(settings)
+        self._server = ServerId()
+        self._databases: list[SharedDatabase] = []
+        self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
         key = row_key(settings, own_key)
         self.ledger = PostgresLedger(self._database, key, self.changes.start)
-        self.approvals = PostgresApprovals(open_database(settings), key, self.changes, folder)
+        self.approvals = PostgresApprovals(self._opened(), key, self.changes, folder)
+        self._peers: Peers | None = None
+
+    def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
+        """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
+        database = self._opened()
+        table = LogTable(database, row_key(self._settings, self._own_key))
+        return LogExchange(log, table, self.changes, database.server, alarm)
+
+    def keep_state(self) -> KeepState:
+        """The state of the server, with the switches of all servers."""
+        key = row_key(self._settings, self._own_key)
+        register = SharedRegister("switches", bool, self._opened(), key, self._folder)
+        return SharedKeepState(self._folder, register, self.changes)
+
+    def page_key(self) -> bytes:
+        """The key under which sessions of the page are sealed."""
+        return _derived(self._settings, self._own_key, b"toolkeep page")
+
+    def signed_out(self) -> SharedSignedOut:
+        """The sessions of the page that were ended on any server."""
+        key = row_key(self._settings, self._own_key)
+        register = SharedRegister(_SIGNED_OUT, float, self._opened(), key, self._folder)
+        return SharedSignedOut(register, _SIGNED_OUT, self.changes)
+
+    def sign_in_codes(self) -> SharedSignInCodes:
+        """The codes of links to the page."""
+        key = row_key(self._settings, self._own_key)
+        return SharedSignInCodes(SharedRegister("links", float, self._opened(), key, self._folder))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
         return _derived(self._settings, self._own_key, b"toolkeep secrets")
 
+    def peers(self) -> Peers:
+        """What this server and the others tell each other about their clients."""
+        if self._peers is None:
+            self._peers = Peers(
+                self._opened(),
+                self.changes,
+                row_key(self._settings, self._own_key),
+                _derived(self._settings, self._own_key, b"toolkeep request states"),
+            )
+        return self._peers
+
     def close(self) -> None:
         """Settle what waits, and close."""
         self.approvals.close()
         self.ledger.close()
+        if self._peers is not None:
+            self._peers.close()
         self.changes.close()
-        self._database.close()
+        for database in self._databases:
+            database.close()
+
+    def _opened(self) -> SharedDatabase:
+        """A connection for one store, closed with all others."""
+        database = open_database(self._settings, self._server)
+        self._databases.append(database)
+        return database
 
 
 def open_shared_tokens(
@@ -52,9 +115,9 @@ def open_shared_tokens(
     return SharedTokens(SharedRegister("tokens", KeptToken, database, key, folder), database)
 
 
-def open_database(settings: DatabaseSettings) -> SharedDatabase:
+def open_database(settings: DatabaseSettings, server: ServerId | None = None) -> SharedDatabase:
     """A connection to the shared database; each store has its own."""
-    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single)
+    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single, server=server)
 
 
 def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
@@ -63,4 +126,18 @@ def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
 
 
 def _derived(settings: DatabaseSettings, own_key: Callable[[], bytes], purpose: bytes) -> bytes:
-    return hmac.digest(settings.key.encode() or own_key(), purpose, hashlib.sha256)
+    return hmac.digest(_servers_key(settings) or own_key(), purpose, hashlib.sha256)
+
+
+def _servers_key(settings: DatabaseSettings) -> bytes:
+    if not settings.key_file:
+        return settings.key.encode()
+    try:
+        key = Path(settings.key_file).read_bytes().strip()
+    except OSError as error:
+        reason = f"the servers' key cannot be read: {error.strerror}"
+        raise StoreUnavailable(settings.key_file, reason, hint="see database.key_file") from error
+    if len(key) < WEBHOOK_SECRET_CHARS:
+        hint = f"make one of {WEBHOOK_SECRET_CHARS} characters or more, such as with: openssl rand -hex 32"
+        raise StoreUnavailable(settings.key_file, "holds no key, or a short one", hint=hint)
+    return key

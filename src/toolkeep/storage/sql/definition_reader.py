@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from toolkeep.definitions.version_order import fold
 from toolkeep.errors import StoreLayoutUnfit
+from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import HEAD, LAYOUT_TABLE, SCHEMA, DatabaseLocation, connected
 from toolkeep.storage.sql.definition_rows import COLUMNS, from_row
 from toolkeep.stores.definitions import BrokenDefinition, Contents, Family, StoredDefinition, newest_first
@@ -46,8 +47,9 @@ def check_layout(place: DatabaseLocation, layout: str | None) -> bool:
 class DefinitionReader:
     """Reads one database."""
 
-    def __init__(self, place: DatabaseLocation) -> None:
+    def __init__(self, place: DatabaseLocation, key: RowKey | None = None) -> None:
         self._place = place
+        self._key = key
 
     def contents(self) -> Contents | None:
         """Every custom definition; None where the tables have to be migrated first."""
@@ -59,7 +61,7 @@ class DefinitionReader:
                 return None
             revision = self._revision(connection)
             held = [
-                from_row(dict(zip(COLUMNS, row, strict=True)))
+                from_row(dict(zip(COLUMNS, row, strict=True)), self._key)
                 for table in _TABLES
                 for row in connection.execute(
                     f"SELECT {_ALL} FROM {self._place.prefix}{table} "  # noqa: S608 -- our own words
@@ -110,4 +112,4 @@ class DefinitionReader:
         place = self._place
         query = f"SELECT {_ALL} FROM {place.prefix}{table} WHERE name = {place.mark}"  # noqa: S608 -- our own words
         rows = connection.execute(query, (fold(name),)).fetchall()
-        return [from_row(dict(zip(COLUMNS, row, strict=True))) for row in rows]
+        return [from_row(dict(zip(COLUMNS, row, strict=True)), self._key) for row in rows]

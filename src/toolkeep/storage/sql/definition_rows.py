@@ -1,8 +1,8 @@
 """A stored definition as the columns of `tool_definitions`, both ways (STO-1). Knows no database.
 
 `definition_hash` and `run_hash` cover the whole definition and what runs it: a row that was edited by hand,
-or written in part, does not match and is not used. They do not protect against an attacker who can write to
-the database, and so compute a hash.
+or written in part, does not match and is not used. Whoever can write to the database can compute a hash, so
+rows of a shared one carry a MAC under the servers' key, too.
 """
 
 import json
@@ -15,6 +15,7 @@ from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.vocabulary import Category
 from toolkeep.errors import DefinitionError
 from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.storage.row_key import RowKey
 from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
 
 _PEOPLE: Final = uuid.UUID("7b0f7c0e-6a53-5d0e-9d9b-5b2f4f0f6f2a")
@@ -44,7 +45,7 @@ COLUMNS: Final = (
     "side_effects_json", "flow_json", "aliases_json", "source_json", "result_type", "normalization",
     "determinism", "danger", "idempotent", "sensitive", "client_executed", "usage_metadata", "enabled",
     "run_json", "definition_hash", "run_hash", "revision", "created_by_name", "updated_by",
-    "updated_by_name",
+    "updated_by_name", "mac",
 )  # fmt: skip
 """Of both tables, in the order in which rows are read."""
 
@@ -54,8 +55,8 @@ def person_id(name: str) -> uuid.UUID | None:
     return uuid.uuid5(_PEOPLE, name) if name else None
 
 
-def to_row(stored: StoredDefinition) -> dict[str, Any]:
-    """The columns of a stored definition."""
+def to_row(stored: StoredDefinition, key: RowKey | None = None) -> dict[str, Any]:
+    """The columns of a stored definition; with the key of the servers that share the database."""
     data = stored.definition.to_dict()
     return {
         **{text: data[text] for text in _TEXTS},
@@ -78,16 +79,32 @@ def to_row(stored: StoredDefinition) -> dict[str, Any]:
         "updated_by": person_id(stored.updated_by),
         "updated_by_name": stored.updated_by or None,
         "updated_at": stored.updated_at,
+        "mac": key.mac("definition", *_deciding(stored)).hex() if key else None,
     }
 
 
-def from_row(row: Mapping[str, Any]) -> StoredDefinition | BrokenDefinition:
-    """The definition in a row; one that cannot be parsed, or does not match its hash, is broken."""
+def _deciding(stored: StoredDefinition) -> tuple[str, ...]:
+    """What a MAC covers: all but who changed it, and when."""
+    flags = stored.definition.enabled, stored.is_built_in, stored.license_tier, stored.revision
+    return stored.id, stored.definition.hash, canonical_hash(stored.run), repr(flags)
+
+
+def from_row(row: Mapping[str, Any], key: RowKey | None = None) -> StoredDefinition | BrokenDefinition:
+    """The definition in a row; one that cannot be parsed, or does not match its hash, is broken.
+
+    With the key of the servers, so is one that none of them wrote.
+    """
     try:
-        return _read(row)
+        return _ours(_read(row), row["mac"] or "", key)
     except (ValueError, TypeError, RecursionError, DefinitionError) as error:
         reason = "cannot be read" if not isinstance(error, _Unfit) else str(error)
         return BrokenDefinition(name=str(row.get("name"))[:64], reason=reason)
+
+
+def _ours(stored: StoredDefinition, mac: str, key: RowKey | None) -> StoredDefinition:
+    if key is not None and not key.is_authentic(bytes.fromhex(mac), "definition", *_deciding(stored)):
+        raise _Unfit("was not written by a server with this database.key (see: toolkeep store seal)")
+    return stored
 
 
 class _Unfit(ValueError):

@@ -12,6 +12,7 @@ from toolkeep.host.after_fork import register_after_fork
 from toolkeep.storage.sql.database_location import DatabaseLocation, connected
 
 if TYPE_CHECKING:
+    from toolkeep.storage.row_key import RowKey
     from toolkeep.storage.sql.definition_reader import DefinitionReader
     from toolkeep.storage.sql.definition_writer import DefinitionWriter
     from toolkeep.stores.definitions import Contents, Family, StoredDefinition
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 class SqlDefinitionStore:
     """Definitions in SQLite or PostgreSQL. Reading an embedded store makes nothing that is not there."""
 
-    def __init__(self, place: DatabaseLocation) -> None:
+    def __init__(self, place: DatabaseLocation, key: "RowKey | None" = None) -> None:
+        """`key` is that of the servers that share the database."""
         self.place = place
+        self._key = key
         self._lock = threading.Lock()
         self._writer: DefinitionWriter | None = None
         self._has_layout = False
@@ -32,7 +35,7 @@ class SqlDefinitionStore:
         """Reads the tables."""
         from toolkeep.storage.sql.definition_reader import DefinitionReader
 
-        return DefinitionReader(self.place)
+        return DefinitionReader(self.place, self._key)
 
     def leave_to_parent(self) -> None:
         """After fork(), in the child: replace a lock that a thread of the parent may hold."""
@@ -80,6 +83,10 @@ class SqlDefinitionStore:
         """The revision of the last change, and the names of tools that changed since one."""
         return self.reader.changed_since(revision)
 
+    def seal(self) -> list[str]:
+        """Take the definitions from before the servers had a key for their own; their names."""
+        return self._writing().seal()
+
     def note_built_ins(self, tools: "Iterable[StoredDefinition]") -> None:
         """Keep rows of the built-in tools, for whoever reads the table."""
         self._writing().note_built_ins(tools)
@@ -97,7 +104,7 @@ class SqlDefinitionStore:
         from toolkeep.storage.sql.definition_writer import DefinitionWriter
 
         with self._lock:
-            writer = self._writer = self._writer or DefinitionWriter(self.place)
+            writer = self._writer = self._writer or DefinitionWriter(self.place, self._key)
             if not self._has_layout:
                 with connected(self.place) as connection:
                     is_ours = check_layout(self.place, find_layout(self.place, connection))

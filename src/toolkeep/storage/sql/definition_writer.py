@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from toolkeep.definitions.version_order import precedence
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.limits import VERSIONS as LIMIT
+from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import CHANNEL, DatabaseLocation
 from toolkeep.storage.sql.definition_rows import from_row, to_row
 from toolkeep.storage.sql.engine import changing, leave_to_parent, make_engine
@@ -33,8 +34,9 @@ from toolkeep.stores.definitions import (
 class DefinitionWriter:
     """Changes one database. Raises a `ToolkeepError`, and then nothing was changed."""
 
-    def __init__(self, place: DatabaseLocation) -> None:
+    def __init__(self, place: DatabaseLocation, key: RowKey | None = None) -> None:
         self._place = place
+        self._key = key
         self._engine = make_engine(place)
         register_after_fork(self)
 
@@ -56,7 +58,7 @@ class DefinitionWriter:
             for name in connection.execute(taken).scalars():
                 refuse_taken(name, name)
             self._claim_names(connection, kept, kept.names)
-            connection.execute(insert(DEFINITIONS), to_row(kept))
+            connection.execute(insert(DEFINITIONS), to_row(kept, self._key))
             return kept
 
     def replace(self, new: StoredDefinition, *, revision: int) -> StoredDefinition:
@@ -72,7 +74,7 @@ class DefinitionWriter:
             for one in earlier[LIMIT - 1 :]:
                 which = (VERSIONS.c.id == uuid.UUID(one.id)) & (VERSIONS.c.version == one.definition.version)
                 connection.execute(delete(VERSIONS).where(which))
-            connection.execute(update(DEFINITIONS).where(same).values(to_row(kept)))
+            connection.execute(update(DEFINITIONS).where(same).values(to_row(kept, self._key)))
             return kept
 
     def switch(self, new: StoredDefinition, *, revision: int) -> StoredDefinition:
@@ -82,11 +84,11 @@ class DefinitionWriter:
             self._refuse_changed(connection, new, revision)
             enabled = new.definition.enabled
             for one in self._versions(connection, new):
-                row = to_row(replace(one, definition=one.definition.replace(enabled=enabled)))
+                row = to_row(replace(one, definition=one.definition.replace(enabled=enabled)), self._key)
                 same = (VERSIONS.c.id == row["id"]) & (VERSIONS.c.version == row["version"])
                 connection.execute(update(VERSIONS).where(same).values(row))
             same = DEFINITIONS.c.id == uuid.UUID(new.id)
-            connection.execute(update(DEFINITIONS).where(same).values(to_row(kept)))
+            connection.execute(update(DEFINITIONS).where(same).values(to_row(kept, self._key)))
             return kept
 
     def delete(self, old: StoredDefinition, *, by: str) -> None:
@@ -98,6 +100,20 @@ class DefinitionWriter:
             connection.execute(delete(NAMES).where(NAMES.c.definition_id == which))
             connection.execute(delete(VERSIONS).where(VERSIONS.c.id == which))
             connection.execute(delete(DEFINITIONS).where(DEFINITIONS.c.id == which))
+
+    def seal(self) -> list[str]:
+        """Give rows without a MAC, from before there was a key, that of the servers; their names."""
+        sealed: dict[str, None] = {}
+        with changing(self._engine, self._place) as connection:
+            for table in (DEFINITIONS, VERSIONS):
+                bare = select(table).where(table.c.mac.is_(None), table.c.is_built_in.is_(False))
+                for row in connection.execute(bare).mappings().all():
+                    stored = from_row(dict(row))
+                    if not isinstance(stored, BrokenDefinition):
+                        same = (table.c.id == row["id"]) & (table.c.version == row["version"])
+                        connection.execute(update(table).where(same).values(to_row(stored, self._key)))
+                        sealed[stored.name] = None
+        return list(sealed)
 
     def note_built_ins(self, tools: Iterable[StoredDefinition]) -> None:
         """Keep rows of the built-in tools; a newer toolkeep's stay."""
@@ -111,7 +127,7 @@ class DefinitionWriter:
                 elif _is_older(row["version"], tool) and row["definition_hash"] != tool.definition.hash:
                     kept = replace(tool, id=str(row["id"]), created_at=row["created_at"])
                     same = DEFINITIONS.c.id == row["id"]
-                    connection.execute(update(DEFINITIONS).where(same).values(to_row(kept)))
+                    connection.execute(update(DEFINITIONS).where(same).values(to_row(kept, self._key)))
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -121,7 +137,7 @@ class DefinitionWriter:
         """A custom tool may have the name from before there was a built-in one; it keeps its row."""
         taken = select(DEFINITIONS.c.id).where(DEFINITIONS.c.name == tool.name)
         if connection.execute(taken).first() is None:
-            connection.execute(insert(DEFINITIONS), to_row(tool))
+            connection.execute(insert(DEFINITIONS), to_row(tool, self._key))
 
     def _numbered(
         self, connection: Connection, stored: StoredDefinition, kind: str, by: str
@@ -148,7 +164,7 @@ class DefinitionWriter:
 
     def _versions(self, connection: Connection, stored: StoredDefinition) -> list[StoredDefinition]:
         rows = connection.execute(select(VERSIONS).where(VERSIONS.c.id == uuid.UUID(stored.id))).mappings()
-        found = [from_row(dict(row)) for row in rows]
+        found = [from_row(dict(row), self._key) for row in rows]
         return [one for one in found if not isinstance(one, BrokenDefinition)]
 
     def _claim_names(self, connection: Connection, stored: StoredDefinition, names: Iterable[str]) -> None:

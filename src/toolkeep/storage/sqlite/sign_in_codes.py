@@ -33,14 +33,15 @@ class SignInCodes(Protocol):
 class MemorySignInCodes:
     """Codes in memory."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, ends: dict[str, float] | None = None) -> None:
         self._clock = clock
-        self._ends: dict[str, float] = {}
+        self._ends = {} if ends is None else ends
 
     def make(self) -> str:
         """A new code, told this once."""
         code, now = secrets.token_urlsafe(32), self._clock()
-        self._ends = {name: end for name, end in self._ends.items() if now < end}
+        for name in [name for name, end in self._ends.items() if end <= now]:
+            del self._ends[name]
         self._ends[_name(code)] = now + SIGN_IN_SECONDS
         return code
 

@@ -5,10 +5,10 @@ Several processes may share it. Reading never makes the folder or the file; the 
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.storage.sqlite.database import Database
@@ -35,6 +35,13 @@ CREATE TABLE IF NOT EXISTS declared_flows (
 """Made when the first flow is declared: states of before have no such table."""
 
 
+class StateFollower(Protocol):
+    """Follows a state."""
+
+    def close(self) -> None:
+        """Stop."""
+
+
 class KeepState:
     """What one keep remembers between its processes."""
 
@@ -56,6 +63,16 @@ class KeepState:
                 "DELETE FROM switches WHERE substr(tool, 1, length(?) + 1) = ? || '@'", (switch, switch)
             )
             connection.execute("INSERT OR REPLACE INTO switches VALUES (?, ?)", (switch, enabled))
+
+    def problem(self) -> str:
+        """Always known: the processes of a keep share the file."""
+        return ""
+
+    def follow(self, follow: Callable[[], object]) -> "StateFollower":
+        """Call `follow` after each change by another process, until it is closed."""
+        from toolkeep.storage.sql.change_feed import StateChangeFeed
+
+        return StateChangeFeed(self.stamp, follow)
 
     def pins(self) -> Iterable[Pin]:
         """Every pin."""

@@ -15,6 +15,8 @@ down_revision = "0002"
 def upgrade() -> None:
     """Create the tables."""
     op.drop_table("tokens", schema=_schema())
+    for table in ("tool_definitions", "tool_definition_versions"):
+        op.add_column(table, sa.Column("mac", sa.Text()), schema=_schema())
     if _schema() is None:
         return
     op.create_table(
@@ -35,6 +37,26 @@ def upgrade() -> None:
         schema=SCHEMA,
     )
     op.create_table(
+        "shared_logs",
+        *(
+            sa.Column(name, sa.Text(), primary_key=name == "origin", nullable=False)
+            for name in ("origin", "key", "witness_key", "checkpoint", "handover", "trouble", "server")
+        ),
+        sa.Column("published_us", sa.BigInteger(), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_witness_requests",
+        sa.Column("origin", sa.Text(), primary_key=True),
+        sa.Column("witness", sa.Text(), primary_key=True),
+        sa.Column("token", sa.Text(), nullable=False),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("status", sa.Integer()),
+        sa.Column("answer", sa.Text()),
+        schema=SCHEMA,
+    )
+    op.create_table(
         "shared_registers",
         sa.Column("kind", sa.Text(), primary_key=True),
         sa.Column("version", sa.BigInteger(), nullable=False, server_default="0"),
@@ -50,6 +72,7 @@ def upgrade() -> None:
         schema=SCHEMA,
     )
     _create_approvals()
+    _make_requests()
 
 
 def _create_approvals() -> None:
@@ -80,6 +103,50 @@ def _create_approvals() -> None:
     )
 
 
+def _make_requests() -> None:
+    """Create what servers know of each other's clients: sessions, events, messages and running work."""
+    op.create_table(
+        "shared_mcp_sessions",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("about", sa.LargeBinary(), nullable=False),
+        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_events",
+        sa.Column("stream", sa.Text(), primary_key=True),
+        sa.Column("number", sa.Integer(), primary_key=True),
+        sa.Column("frame", sa.LargeBinary(), nullable=False),
+        sa.Column("is_last", sa.Boolean(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_messages",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_work",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("state", sa.LargeBinary(), nullable=False),
+        sa.Column("is_over", sa.Boolean(), nullable=False),
+        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+
+
 def downgrade() -> None:
     """Drop the tables: a call that is repeated with its key runs again."""
     op.create_table(
@@ -95,9 +162,13 @@ def downgrade() -> None:
         sa.Column("secret_hash", sa.LargeBinary(), nullable=False),
         schema=_schema(),
     )
+    for table in ("tool_definitions", "tool_definition_versions"):
+        op.drop_column(table, "mac", schema=_schema())
     if _schema() is None:
         return
-    for table in ("session_answers", "questions", "token_uses", "registers", "claims", "servers"):
+    for table in ("witness_requests", "logs", "token_uses", "registers", "claims", "servers"):
+        op.drop_table(f"shared_{table}", schema=SCHEMA)
+    for table in ("work", "messages", "events", "mcp_sessions", "session_answers", "questions"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
 
 

@@ -1,13 +1,18 @@
-"""API tokens of servers that share a PostgreSQL, in a sealed register."""
+"""Who comes in to servers that share a PostgreSQL: API tokens, codes of links to the page, and sign-outs."""
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import TOKEN_USE_SECONDS
+from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
-from toolkeep.storage.postgres.shared_register import SharedRegister
+from toolkeep.storage.postgres.shared_register import REGISTERS, SharedRegister
+from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
 from toolkeep.stores.api_tokens import KeptToken, MemoryTokens, Token
 
 # Beside the register: times of use decide nothing, and would give all servers news each minute.
@@ -62,6 +67,53 @@ class SharedTokens:
     def close(self) -> None:
         """Close the connection."""
         self._database.close()
+
+
+class SharedSignInCodes:
+    """One-time codes that work on every server, once."""
+
+    def __init__(self, register: SharedRegister[float], clock: Callable[[], float] = time.time) -> None:
+        self._register = register
+        self._clock = clock
+
+    def make(self) -> str:
+        """A new code, told this once."""
+        return self._register.change(lambda held: MemorySignInCodes(self._clock, held).make())
+
+    def use(self, code: str) -> bool:
+        """Use a code up; False for one that does not count."""
+        return self._register.change(lambda held: MemorySignInCodes(self._clock, held).use(code))
+
+
+class SharedSignedOut:
+    """The sessions that people ended on any server; the others know within a second."""
+
+    def __init__(self, register: SharedRegister[float], kind: str, changes: SharedChanges) -> None:
+        self._register = register
+        self._kind = kind
+        self._known: dict[str, float] = {}
+        changes.watch(REGISTERS, self._heard)
+
+    async def add(self, session_id: str, ends_at: float, now: float) -> None:
+        """Remember a session until it would have ended anyway."""
+
+        def edit(held: dict[str, float]) -> None:
+            for over in [one for one, end in held.items() if end <= now]:
+                del held[over]
+            held[session_id] = ends_at
+
+        await asyncio.to_thread(self._register.change, edit)
+        self._known = {**self._known, session_id: ends_at}
+
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._known
+
+    def _heard(self, kind: str) -> None:
+        if kind in ("", self._kind):
+            try:
+                self._known = self._register.read()
+            except StoreUnavailable:
+                return  # tried again within a second
 
 
 def _uses(connection: Any) -> list[tuple[str, float]]:

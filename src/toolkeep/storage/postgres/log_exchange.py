@@ -1,0 +1,208 @@
+"""Servers that share a PostgreSQL watch each other's logs.
+
+Each publishes its newest checkpoint once a second, asks the others to cosign it, and cosigns theirs if they
+extend the last one that it remembers on its own disk (`witness/`): what the database says about the past
+decides nothing. The keys of another server are trusted on first sight of a row with a valid MAC, and
+remembered on disk, too. An alarm is raised about a log that contradicts what it signed, that is signed with
+another key, that its own server found broken, or that a living server no longer publishes.
+
+Whoever controls the database can keep servers from seeing each other, which looks as if they had ended, and
+cause false alarms. A server that has ended is not asked, and raises none.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from toolkeep.audit.checkpoint import Checkpoint
+from toolkeep.audit.errors import AuditBroken, NoteInvalid
+from toolkeep.audit.signed_note import Note, VerifierKey
+from toolkeep.events import AuditAlarm
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.witness_client import WitnessClient
+from toolkeep.storage.log.witness_folder import Alarm, Witness
+from toolkeep.storage.postgres.log_table import TOPIC, LogTable, PublishedLog, SeenLog
+from toolkeep.storage.postgres.shared_changes import SharedChanges
+
+log = logging.getLogger("toolkeep.audit")
+
+EVERY_SECONDS: Final = 1.0
+"""How often a server publishes its log, and looks at the others."""
+PRESENT_SECONDS: Final = 10.0
+"""A log that was not published for so long is not asked to cosign."""
+SILENT_SECONDS: Final = 45.0
+"""How long a living server may publish nothing before that is an alarm, which has a minute in all."""
+_CLOSE_SECONDS: Final = 5.0
+"""How long closing waits for the last checkpoint to be published: as long as a change is repeated."""
+
+
+class LogExchange:
+    """One server's side, in a thread of its own."""
+
+    def __init__(
+        self, audit: AuditLog, table: LogTable, changes: SharedChanges, server: str, alarm: Alarm
+    ) -> None:
+        self._audit = audit
+        self._table = table
+        self._changes = changes
+        self._server = server
+        self._alarm = alarm
+        self._witness: Witness | None = None
+        self._clients: dict[str, WitnessClient] = {}
+        self._raised: dict[str, str] = {}
+        self._handover = ("", "")
+        self._trouble = ""
+        self._is_told = False
+        self._origin = ""
+        self._due = 0.0
+        self._is_over = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="toolkeep-logs", daemon=True)
+        self._thread.start()
+
+    def witnesses(self) -> Sequence[WitnessClient]:
+        """The other servers, as witnesses of this one's log."""
+        return list(self._clients.values())
+
+    def close(self) -> None:
+        """Publish the last checkpoint, unless the log was open for a moment only; then stop."""
+        self._is_over.set()
+        self._wake.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        if self._is_over.wait(EVERY_SECONDS):
+            return
+        unwatch = self._changes.watch(TOPIC, self._heard)
+        while not self._is_over.is_set():
+            self._wake.clear()
+            self._attempt()
+            self._wake.wait(max(0.0, self._due - time.monotonic()))
+        unwatch()
+        self._due = 0.0
+        self._attempt()
+
+    def _heard(self, key: str) -> None:
+        if key == self._origin:
+            self._wake.set()
+
+    def _attempt(self) -> None:
+        try:
+            self._round()
+            self._is_told = False
+        except Exception as error:  # noqa: BLE001 -- the next round may succeed
+            self._due = time.monotonic() + EVERY_SECONDS
+            if not self._is_told:
+                log.warning("the logs of servers are not exchanged", extra={"reason": str(error)})
+            self._is_told = True
+
+    def _round(self) -> None:
+        witness = self._witness or self._begin()
+        if (now := time.monotonic()) >= self._due:
+            self._due = now + EVERY_SECONDS
+            self._table.publish(self._own(witness))
+            for seen in self._table.published(seen_s=PRESENT_SECONDS):
+                if seen.log.origin != self._origin:
+                    self._look(seen, witness)
+        self._table.answer(self._origin, witness.respond)
+
+    def _begin(self) -> Witness:
+        try:
+            # Whole: a record that was changed long ago, and not signed again, is found by nobody else.
+            self._audit.check()
+        except AuditBroken as broken:
+            self._trouble = broken.message
+        self._origin = self._audit.public_key().name
+        if self._trouble:
+            self._raise(self._origin, "this log contradicts what it signed", self._trouble)
+        folder = self._audit.folder / "witness"
+        self._witness = Witness(folder, name=f"{self._origin}/witness", alarm=self._alarm)
+        return self._witness
+
+    def _own(self, witness: Witness) -> PublishedLog:
+        key = str(self._audit.public_key())
+        if self._handover[0] != key:
+            self._handover = key, _handover(self._origin, self._audit.kept_checkpoints())
+        return PublishedLog(
+            origin=self._origin,
+            key=key,
+            witness_key=str(witness.public_key),
+            checkpoint=self._audit.newest_checkpoint() or "",
+            handover=self._handover[1],
+            trouble=self._trouble,
+            server="" if self._is_over.is_set() else self._server,
+        )
+
+    def _look(self, seen: SeenLog, witness: Witness) -> None:
+        """Raise the alarm about a log where something is wrong, once; ask its server to cosign where not."""
+        published = seen.log
+        wrong = ("", "")
+        if not seen.is_authentic:
+            wrong = "", "its row in the database carries no MAC of a server"
+        elif reason := _distrust(published, witness):
+            wrong = "the log of a server is signed with another key", reason
+        elif published.trouble:
+            wrong = "a server found that its log contradicts what it signed", published.trouble
+        elif seen.is_seen and seen.age_s > SILENT_SECONDS:
+            wrong = "a server no longer publishes its log", f"it lives, and did so {seen.age_s:.0f} s ago"
+        self._raise(published.origin, *wrong)
+        if wrong[1] or not published.server or seen.age_s > PRESENT_SECONDS:
+            self._clients.pop(published.origin, None)
+        elif published.origin not in self._clients:
+            self._clients[published.origin] = WitnessClient(
+                self._audit,
+                VerifierKey.parse(published.witness_key),
+                self._table.asking(self._origin, published.origin),
+                alarm=self._alarm,
+            )
+
+    def _raise(self, origin: str, alarm: str, reason: str) -> None:
+        """Raise an alarm once, until something else is wrong or nothing is."""
+        if not reason:
+            self._raised.pop(origin, None)
+        elif self._raised.get(origin) != alarm:
+            self._raised[origin] = alarm
+            if alarm:
+                self._alarm(AuditAlarm(alarm=alarm, origin=origin, reason=reason))
+            else:
+                log.warning("the log of a server is left out", extra={"origin": origin, "reason": reason})
+
+
+def _distrust(published: PublishedLog, witness: Witness) -> str:
+    """Why the keys of a log are not the remembered ones; those of a log seen for the first time are."""
+    try:
+        keys = VerifierKey.parse(published.key), VerifierKey.parse(published.witness_key)
+    except NoteInvalid as error:
+        return error.message
+    if (keys[0].name, keys[1].name) != (published.origin, f"{published.origin}/witness"):
+        return "its keys have names of another log"
+    for key in keys:
+        known = witness.keys_of(key.name)
+        if key not in known:
+            if known and not _is_handed_over(published.handover, known, key):
+                return f"{key.name}+{key.key_id.hex()} is not {known[-1].key_id.hex()}, which is remembered"
+            witness.trust(key)
+    return ""
+
+
+def _is_handed_over(handover: str, known: Sequence[VerifierKey], key: VerifierKey) -> bool:
+    """Whether a remembered key signed a checkpoint of the log together with the new one."""
+    try:
+        note = Note.parse(handover)
+        return key in note.signers([*known, key]) and bool(note.signers(known)) and _origin(note) == key.name
+    except NoteInvalid:
+        return False
+
+
+def _handover(origin: str, kept: Sequence[str]) -> str:
+    """The last checkpoint that two keys of a log signed."""
+    for written in reversed(kept):
+        if sum(signature.name == origin for signature in Note.parse(written).signatures) > 1:
+            return written
+    return ""
+
+
+def _origin(note: Note) -> str:
+    return Checkpoint.parse(note.text).origin

@@ -1,0 +1,106 @@
+"""Calls that one server answered with 202, polled, cancelled and submitted through another (SCL-2)."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import PICK, TOOLS, noted
+from tests.server.talk import Client, served, until
+from tests.storage.cluster import Cluster
+from tests.storage.two_keeps import execute, kill, two_keeps
+from toolkeep import Code, Keep, ToolDefinition
+from toolkeep.server.api.call_routes import defer_to_inbox
+
+
+@pytest.fixture
+def keeps(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Keep, Keep]]:
+    noted.clear()
+    with two_keeps(postgres, tmp_path, monkeypatch, approver=defer_to_inbox, approval_wait_s=60) as keeps:
+        for keep in keeps:
+            keep.register(*TOOLS, ToolDefinition.from_dict(PICK))
+            for agent in ("ada", "bob"):
+                keep.declare_agent(agent)
+        yield keeps
+
+
+def talk(keeps: tuple[Keep, Keep], act: Callable[[Client, Client], Coroutine[Any, Any, Any]]) -> Any:
+    async def whole() -> Any:
+        async with served(keeps[0]) as one, served(keeps[1]) as other:
+            return await act(one, other)
+
+    return asyncio.run(whole())
+
+
+async def ask(client: Client, text: str) -> tuple[str, str]:
+    """A call of ada that waits, and its question."""
+    asked = await client.as_agent("ada").call("send_note", {"text": text})
+    return f"/v1/calls/{asked.data['call_id']}", asked.data["approval"]
+
+
+def test_a_waiting_call_is_polled_and_cancelled_through_another_server(keeps: tuple[Keep, Keep]) -> None:
+    async def act(one: Client, other: Client) -> Any:
+        path, question = await ask(one, "first")
+        ada = other.as_agent("ada")
+        before = await ada.get(path)
+        polled = ada.begin("GET", f"{path}?wait=20")
+        await one.post(f"/v1/approvals/{question}:decide", {"verdict": "approve"})
+        after = await polled.answered()
+        strangers = [(await client.as_agent("bob").get(path)).status for client in (one, other)]
+        second, _ = await ask(one, "second")
+        cancelled = (await ada.post(f"{second}:cancel")).status
+        await until(lambda: not one.app.service.calls.in_flight)
+        ends = [(await client.as_agent("ada").get(second)).status for client in (one, other)]
+        return before.status, after.status, after.data["value"], strangers, cancelled, ends
+
+    assert talk(keeps, act) == (202, 200, "sent first", [404, 404], 202, [404, 404])
+    assert noted == ["first"]
+
+
+def test_a_call_of_a_server_that_is_gone_has_an_unknown_outcome_and_keeps_it(
+    postgres: Cluster, keeps: tuple[Keep, Keep]
+) -> None:
+    async def act(one: Client, other: Client) -> Any:
+        waiting, question = await ask(one, "late")
+        path, answered = await ask(one, "early")
+        await one.post(f"/v1/approvals/{answered}:decide", {"verdict": "approve"})
+        mine, ada = one.as_agent("ada"), other.as_agent("ada")
+        await mine.get(f"{path}?wait=20")
+        kill(postgres, keeps[0])
+        found = [(await ada.get(waiting)).code, (await ada.get(path)).data["value"]]
+        await one.post(f"/v1/approvals/{question}:decide", {"verdict": "approve"})  # it was only cut off
+        await mine.get(f"{waiting}?wait=20")
+        return [*found, (await ada.get(waiting)).code, (await ada.post(f"{waiting}:cancel")).code]
+
+    unknown = Code.OUTCOME_UNKNOWN.value
+    assert talk(keeps, act) == [unknown, "sent early", unknown, unknown]
+
+
+@pytest.mark.parametrize("forged", ["agent = 'bob'", "state = 'forged'", "is_over = true"])
+def test_a_forged_call_is_as_unknown_as_one_that_never_was(
+    postgres: Cluster, keeps: tuple[Keep, Keep], forged: str
+) -> None:
+    async def act(one: Client, other: Client) -> Any:
+        path, _ = await ask(one, "x")
+        execute(postgres, f"UPDATE shared_work SET {forged}")  # noqa: S608 -- our own
+        agent = "bob" if "bob" in forged else "ada"
+        return (await other.as_agent(agent).get(path)).status
+
+    assert talk(keeps, act) == 404
+
+
+def test_the_result_of_a_client_executed_call_is_submitted_through_another_server(
+    keeps: tuple[Keep, Keep],
+) -> None:
+    async def act(one: Client, other: Client) -> Any:
+        pending = await one.call("pick_file", {"title": "A file"})
+        path = f"/v1/calls/{pending.data['call_id']}:submit"
+        stranger = await other.as_agent("bob").post(path, {"value": "b.txt"})
+        done = await other.post(path, {"value": "a.txt"})
+        again = await other.post(path, {"value": "a.txt"})
+        return stranger.code, done.data["value"], again.code
+
+    not_pending = Code.NOT_PENDING.value
+    assert talk(keeps, act) == (not_pending, "a.txt", not_pending)
