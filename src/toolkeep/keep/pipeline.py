@@ -40,7 +40,7 @@ from toolkeep.calls import (
 )
 from toolkeep.config.settings import Run
 from toolkeep.definitions.vocabulary import CallKind
-from toolkeep.errors import Code, ToolkeepError
+from toolkeep.errors import Code, StoreUnavailable, ToolkeepError
 from toolkeep.events import Bus, CallEnded, ValidationPassed
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.circuit_breaker import CircuitBreaker
@@ -341,6 +341,9 @@ class Pipeline:
             log.error("the state of a call cannot be stored", exc_info=error)  # noqa: TRY400 -- with its cause
             if state.has_run:
                 return state.refused(ran_unrecorded(request, type(error).__name__))
+            if type(error) is StoreUnavailable:  # what servers share is away, and comes back
+                message = "The database of the keep cannot be used; nothing was run"
+                return state.refused(refuse(request, error.code, message, "Try again soon."))
             message = "The state of the keep cannot be read or written; nothing was run"
             return state.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         except Exception:
