@@ -106,7 +106,7 @@ class SessionState:
 
     __slots__ = (
         "_lock", "_outside", "_put", "_said", "_system", "_waiting", "_waiting_bytes", "agent", "changes",
-        "earlier", "id", "key", "parent", "state",
+        "earlier", "id", "is_unstored", "key", "parent", "state",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +127,8 @@ class SessionState:
         self.parent: SessionState | None = None
         """The session that it works for."""
         self.state = state
+        self.is_unstored = False
+        """Whether the state could not be stored: the next result stores it, or is not shown."""
         self.changes = 0
         """Raised with each change of the state or of what is known: without one, origins stay as they are."""
         self.earlier: deque[Earlier] = deque(maxlen=EARLIER_CALLS)
@@ -170,6 +172,7 @@ class SessionState:
             and (not after or after in held.after)
             and (not wrote or wrote in held.wrote)
             and (not hosts or held.hosts.issuperset(hosts))
+            and not self.is_unstored
         ):
             return  # as for most calls
         with self._lock:
@@ -188,14 +191,16 @@ class SessionState:
                 begun=held.begun,
             )
             self.state = state
-        if state != held:
+        if state != held or self.is_unstored:
             self._put(self)
 
     def inherit(self, state: Snapshot) -> None:
         """Fall as far as another session, or as another process saw this one fall."""
         with self._lock:
-            self.changes += 1
-            self.state = self.state.joined(state)
+            joined = self.state.joined(state)
+            if joined != self.state:
+                self.changes += 1
+                self.state = joined
 
     def observe(self, plan: Plan, value: Any, body: bytes, arguments: Mapping[str, Any]) -> tuple[bool, bool]:
         """Take in a result that the model will be shown; whether it opens the session, and makes it secret.

@@ -17,6 +17,7 @@ from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
 from toolkeep.storage.postgres.peers import Peers
+from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
@@ -45,6 +46,7 @@ class SharedState:
         key = row_key(settings, own_key)
         self.ledger = PostgresLedger(self._database, key, self.changes.start)
         self.approvals = PostgresApprovals(self._opened(), key, self.changes, folder)
+        self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
         self._peers: Peers | None = None
 
     def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
@@ -113,6 +115,11 @@ def open_shared_tokens(
     database = open_database(settings)
     key = row_key(settings, own_key)
     return SharedTokens(SharedRegister("tokens", KeptToken, database, key, folder), database)
+
+
+def open_shared_sessions(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> PostgresSessionStates:
+    """The sessions and measures of a keep, over connections of their own."""
+    return PostgresSessionStates(open_database(settings), open_database(settings), row_key(settings, own_key))
 
 
 def open_database(settings: DatabaseSettings, server: ServerId | None = None) -> SharedDatabase:
