@@ -29,7 +29,6 @@ from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 if TYPE_CHECKING:
     from toolkeep.execution.idempotency import Ledger
     from toolkeep.flow.session_store import SessionStates
-    from toolkeep.storage.postgres.shared_changes import SharedChanges
     from toolkeep.storage.postgres.shared_state import SharedState
 
 
@@ -82,10 +81,9 @@ class FileRecord:
         with contextlib.suppress(ToolkeepError):  # of a log that is broken or closed; it was told
             self.log.append(msgspec.json.decode(written(record)))
 
-    @property
-    def shared_changes(self) -> "SharedChanges | None":
-        """What other servers change in the shared database, if there is one."""
-        return None if self._shared is None else self._shared.changes
+    def is_database_usable(self) -> bool | None:
+        """Whether the shared database can be used; None if there is none."""
+        return None if self._shared is None else self._shared.is_usable()
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
