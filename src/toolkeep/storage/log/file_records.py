@@ -1,7 +1,7 @@
 """The record of calls in a state folder: audit log, bodies, idempotency ledger, approvals and keys."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,12 @@ class FileRecord:
     def is_database_usable(self) -> bool | None:
         """Whether the shared database can be used; None if there is none."""
         return None if self._shared is None else self._shared.is_usable()
+
+    def watch_servers(self, heard: Callable[[int], object]) -> None:
+        """Call `heard` each second with the number of servers on the database; never, without one."""
+        if self._shared is not None:
+            changes = self._shared.changes
+            changes.watch("servers", lambda _: heard(changes.servers))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
