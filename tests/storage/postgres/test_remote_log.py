@@ -24,7 +24,7 @@ from toolkeep.config.settings import DatabaseSettings
 from toolkeep.server.api.audit_routes import RecordFilters, call_records, list_calls
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.storage.log.file_records import FileRecord
-from toolkeep.storage.postgres import log_copier, log_exchange
+from toolkeep.storage.postgres import log_copier, log_exchange, shared_changes
 from toolkeep.storage.postgres.remote_log import RemoteLog, RemoteLogs
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_state import SharedState
@@ -36,6 +36,7 @@ from toolkeep.stores.api_tokens import Scope
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_exchange, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(log_copier, "_ERASED_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(shared_changes, "_CURRENT_SECONDS", 60.0)  # a slow machine refuses no call here
 
 
 class Servers:
