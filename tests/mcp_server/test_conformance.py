@@ -1,12 +1,15 @@
 """The official conformance suite against the product, its fixtures registered through the public API.
 
-It runs on the HTTP layer of `toolkeep serve` with a token; LAYER=plain runs it on the MCP app alone.
+It runs on the HTTP layer of `toolkeep serve` with a token; LAYER=plain runs it on the MCP app alone, LAYER=2 on two
+servers behind haproxy.
 """
 
+import contextlib
 import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +40,24 @@ def results(text: str) -> dict[str, list[str]]:
     return ended
 
 
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    layer: Any = os.environ.get("LAYER", "shipped")
+    if not layer.isdigit():
+        with everything_served(folder / "home", layer) as url:
+            yield url
+        return
+    from tests.mcp_server.balanced import balanced
+    from tests.storage.cluster import cluster
+
+    with cluster() as postgres, balanced(folder, postgres.clean(), int(layer)) as servers:
+        yield f"{servers.front.url}/mcp"
+
+
 @pytest.mark.spec("MCP-1")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_every_scenario_of_a_revision_ends_as_expected(revision: str, tmp_path: Path) -> None:
-    layer: Any = os.environ.get("LAYER", "shipped")
-    with everything_served(tmp_path / "home", layer) as url:
+    with served(tmp_path) as url:
         done = suite("server", "--url", url, "--requirements", revision, cwd=tmp_path)
     assert results(done.stdout + done.stderr) == EXPECTED[revision], done.stdout + done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
