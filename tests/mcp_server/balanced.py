@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.deploy.balancer import QUICK, Balancer, balancer, free_port
-from tests.mcp_server.served import ROOT, wait_for
+from tests.mcp_server.served import ROOT, everything_served, wait_for
+from tests.storage.cluster import cluster
 
 CONFIGURATION = """
 database: {{url: "{url}", single: true, key: "the same on all of these servers"}}
@@ -68,3 +70,15 @@ def balanced(folder: Path, url: str, count: int = 2) -> Iterator[Balanced]:
             process.terminate()
             said += process.communicate(timeout=60)[1] or b""
     assert not re.search(rb"Traceback|Error", said), said.decode()
+
+
+@contextlib.contextmanager
+def served(folder: Path, layer: str) -> Iterator[str]:
+    """The URL of a server, or as the environment says: LAYER is another layer, or a number of servers."""
+    wanted: Any = os.environ.get("LAYER", layer)
+    if not wanted.isdigit():
+        with everything_served(folder / "home", wanted) as url:
+            yield url
+        return
+    with cluster() as postgres, balanced(folder, postgres.clean(), int(wanted)) as servers:
+        yield f"{servers.front.url}/mcp"

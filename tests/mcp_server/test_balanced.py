@@ -14,7 +14,7 @@ from tests.mcp_server.talk import HANDSHAKE, modern_request
 from tests.mcp_server.test_conformance import results, suite
 from tests.storage.cluster import Cluster
 
-ASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}}
+ASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}}
 
 
 class Connection:

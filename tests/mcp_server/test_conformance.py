@@ -4,19 +4,16 @@ It runs on the HTTP layer of `toolkeep serve` with a token; LAYER=plain runs it 
 servers behind haproxy.
 """
 
-import contextlib
 import json
-import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.mcp_server.balanced import served
 from tests.mcp_server.environments import node_with_packages
-from tests.mcp_server.served import everything_served
 
 EXPECTED: dict[str, Any] = json.loads((Path(__file__).parent / "conformance.json").read_text())
 """By revision, how each scenario ends: `unchecked` ones have no check that applies here. None fails."""
@@ -40,24 +37,10 @@ def results(text: str) -> dict[str, list[str]]:
     return ended
 
 
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    layer: Any = os.environ.get("LAYER", "shipped")
-    if not layer.isdigit():
-        with everything_served(folder / "home", layer) as url:
-            yield url
-        return
-    from tests.mcp_server.balanced import balanced
-    from tests.storage.cluster import cluster
-
-    with cluster() as postgres, balanced(folder, postgres.clean(), int(layer)) as servers:
-        yield f"{servers.front.url}/mcp"
-
-
 @pytest.mark.spec("MCP-1")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_every_scenario_of_a_revision_ends_as_expected(revision: str, tmp_path: Path) -> None:
-    with served(tmp_path) as url:
+    with served(tmp_path, "shipped") as url:
         done = suite("server", "--url", url, "--requirements", revision, cwd=tmp_path)
     assert results(done.stdout + done.stderr) == EXPECTED[revision], done.stdout + done.stderr
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,6 +13,7 @@ from toolkeep.mcp_protocol.jsonrpc import INVALID_REQUEST
 from toolkeep.mcp_server import resumable_streams
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.mcp_server.http_app import McpApp
+from toolkeep.mcp_server.http_sessions import MemorySessions
 from toolkeep.mcp_server.resumable_streams import ReplayBuffer, Streams
 
 Act = Callable[[Http], Coroutine[Any, Any, Any]]
@@ -60,6 +61,13 @@ async def shaken(app: McpApp, version: str = HANDSHAKE) -> Http:
     response = await client.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     client.session = response.headers["mcp-session-id"]
     return client
+
+
+def kept(client: Http) -> int:
+    """Bytes that all sessions keep."""
+    sessions = client._app._sessions
+    assert isinstance(sessions, MemorySessions)
+    return sessions._replay_buffer.bytes
 
 
 def start(client: Http, number: int = 5) -> Exchange:
@@ -225,7 +233,7 @@ def test_a_session_that_ends_ends_its_streams_and_keeps_nothing(server: McpServe
         ended = await client.post(b"", method="DELETE")
         await asyncio.wait_for(running.task, 20)
         again = await client.post(b"", {"last-event-id": name}, method="GET")
-        return ended.status, again.status, gate.ended, client._app._sessions._replay_buffer.bytes
+        return ended.status, again.status, gate.ended, kept(client)
 
     assert talk(server, act) == (204, 404, ["steps"], 0)
 
