@@ -744,7 +744,7 @@ def test_a_yes_that_somebody_else_used_is_no_longer_good() -> None:
 def test_a_yes_is_bound_to_the_definition_that_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if another one slipped in after the call was looked at again."""
 
-    def slipped_in(permitted: PermittedCall, _: object) -> PermittedCall:
+    async def slipped_in(permitted: PermittedCall, _: object) -> PermittedCall:
         other = replace(permitted.tool, definition_hash="another")
         checked = replace(permitted.checked, registered=other)
         return replace(permitted, tool=other, checked=checked)

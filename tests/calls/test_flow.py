@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from tests.storage.postgres.servers import shared_states
 from toolkeep import (
     Amount,
     Code,
@@ -31,7 +32,7 @@ from toolkeep.flow import session_state as session_module
 from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.flow.host_session import state_of
 from toolkeep.flow.session_state import SessionState, Snapshot
-from toolkeep.flow.session_store import MemorySessionStates
+from toolkeep.flow.session_store import MemorySessionStates, SessionStates
 from toolkeep.flow.tracker import Flow
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
@@ -461,11 +462,18 @@ def test_a_session_at_rest_stays_small(run: Run) -> None:
     assert isinstance(run.keep._pipeline.flow, Flow)
 
 
-@pytest.mark.parametrize("is_stored", [False, True])
-def test_a_caller_begins_anew_after_its_idle_time_and_no_sooner(tmp_path: Path, is_stored: bool) -> None:
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+def test_a_caller_begins_anew_after_its_idle_time_and_no_sooner(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
     now = [1_000_000.0]
     settings = FlowSettings(policy="standard", idle_s=3600)
-    states = SqliteSessionStates(tmp_path / "state") if is_stored else MemorySessionStates()
+    made: dict[str, Callable[[], SessionStates]] = {
+        "memory": MemorySessionStates,
+        "sqlite": lambda: SqliteSessionStates(tmp_path / "state"),
+        "postgres": lambda: shared_states(request.getfixturevalue("postgres").clean()),
+    }
+    states = made[kind]()
 
     def session_of(name: str, **more: Any) -> SessionState:
         return Flow(settings, states, clock=lambda: now[0]).session_of("a", name, **more)
@@ -479,6 +487,19 @@ def test_a_caller_begins_anew_after_its_idle_time_and_no_sooner(tmp_path: Path, 
     session_of("s1", caller="http").fall(secret=True)
     assert session_of("s1", caller="http").state == Snapshot(secret=True)  # and not what was before
     states.close()
+
+
+def test_a_fall_that_could_not_be_stored_is_stored_with_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = MemorySessionStates()
+    flow = Flow(FlowSettings(policy="standard"), states)
+    session = flow.session_of("a", "s1")
+    with monkeypatch.context() as patch:
+        patch.setattr(states, "put", lambda *_: int("not stored"))
+        for _ in range(2):
+            with pytest.raises(ValueError, match="not stored"):
+                session.fall(opened=True)
+    session.fall(opened=True)
+    assert states.get(session.key) == Snapshot(opened=True)
 
 
 def test_a_question_of_an_upstream_server_is_text_of_others(run: Run) -> None:

@@ -19,11 +19,13 @@ def url(postgres: Cluster) -> str:
     return postgres.clean()
 
 
-def open_server(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, key: str = KEY) -> Keep:
+def open_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, key: str = KEY, more: str = ""
+) -> Keep:
     """A keep as on a machine of its own."""
     home = folder / "home"
     (home / ".agent").mkdir(parents=True)
-    (home / ".agent" / "config.yml").write_text(CONFIGURATION.format(url=url, key=key))
+    (home / ".agent" / "config.yml").write_text(CONFIGURATION.format(url=url, key=key) + more)
     monkeypatch.setenv("HOME", str(home))
     (folder / "project").mkdir()
     return open_keep(project=folder / "project", built_in=False)

@@ -200,3 +200,20 @@ def test_a_slot_is_given_back_where_no_thread_can_be_started(threads: ThreadPool
     finally:
         threading.stack_size(before)
     assert slot.holders == 0
+
+
+def test_work_to_its_end_keeps_its_result_and_tells_of_a_cancellation_afterwards(threads: ThreadPool) -> None:
+    may_end, found = threading.Event(), list[str]()
+
+    async def call() -> None:
+        found.append(await threads.run_to_end(lambda: "taken" if may_end.wait() else ""))
+        await asyncio.sleep(0)
+        found.append("not cancelled")
+
+    async def cancelled() -> None:
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call(), 0.01)
+
+    asyncio.run(cancelled())
+    assert found == ["taken"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.storage.postgres.servers import shared_states
 from toolkeep.flow.measures import AMOUNT, MOST, PLACES, read_measures
 from toolkeep.flow.meter import Caller, Meter, Reserved
 from toolkeep.flow.session_store import Addition, MemorySessionStates, SessionStates, Window
@@ -49,11 +50,12 @@ class Shop:
         return [float(value) for value in self.pay(0, caller, tool="other").values.values()]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     made: dict[str, Callable[[], SessionStates]] = {
         "memory": MemorySessionStates,
         "sqlite": lambda: SqliteSessionStates(tmp_path),
+        "postgres": lambda: shared_states(request.getfixturevalue("postgres").clean()),
     }
     states = made[request.param]()
     yield Shop(states)

@@ -1,6 +1,7 @@
 """Results are looked into late and by columns; every answer is that of a session that looks at each value at once."""
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 from toolkeep.definitions.result_labels import ANY_STEP, PLAIN_TEXT, Label, read_labels
 from toolkeep.definitions.vocabulary import Form, Role
 from toolkeep.flow import session_state
+from toolkeep.flow.facts import FlowFacts
 from toolkeep.flow.flow_plan import Plan
 from toolkeep.flow.known_values import KnownValues
 from toolkeep.flow.result_reader import FORMS, READ_FIRST, ResultReader
-from toolkeep.flow.session_state import Origin, SessionState
+from toolkeep.flow.session_state import FALLEN, Origin, SessionState
 from toolkeep.json_values.canonical import canonical_bytes
 
 pytestmark = pytest.mark.spec("FLO-1", "FLO-2")
@@ -201,6 +203,46 @@ def test_once_outside_values_find_no_room_no_service_is_trusted() -> None:
         value = {"id": "m1", "who": [f"{number}-{one:060}" for one in range(100)]}
         session.observe(listed, value, canonical_bytes(value), {})
         assert session.origin(listed, "any", "m1").is_trusted is (number == 0)
+
+
+LISTED = {"/id": "system", "/who": {"outside": "id"}}
+
+
+def observed(session: SessionState, value: Any) -> None:
+    session.observe(plan(LISTED), value, canonical_bytes(value), {})
+
+
+@pytest.mark.parametrize(
+    ("value", "change", "then"),
+    [
+        ("new", lambda session: session.said("the new one"), ("trusted", False)),
+        ("new", lambda session: session.endorse(plan(LISTED), {"any": "new"}), ("trusted", True)),
+        ("new", lambda session: observed(session, {"id": "new"}), ("trusted", False)),
+        ("made", lambda session: observed(session, {"who": "made"}), ("untrusted", False)),
+        ("made", lambda session: observed(session, {"who": "made", "text": "Hi"}), ("untrusted", False)),
+        ("agreed", lambda session: session.fall(secret=True), ("trusted", False)),
+        ("agreed", lambda session: session.inherit(FALLEN), ("trusted", False)),
+    ],
+)
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_second_decision_knows_what_changed_since_the_first(
+    value: str, change: Callable[[SessionState], None], then: tuple[str, bool], *, opened: bool
+) -> None:
+    tool, session = plan(LISTED), SessionState("a", "s", key="k")
+    session.endorse(tool, {"any": "agreed"})
+    session.fall(opened=opened)
+    observed(session, {"id": "made"})
+    arguments = {"any": value}
+    first = FlowFacts(tool, session, arguments)
+    told = sections(first)
+    assert FlowFacts(tool, session, arguments, first).origins is first.origins
+    assert sections(FlowFacts(tool, session, {"any": "other"}, first)) == ("untrusted", False)
+    change(session)
+    assert sections(FlowFacts(tool, session, arguments, first)) == then != told
+
+
+def sections(facts: FlowFacts) -> tuple[str, bool]:
+    return facts.section("authority", None), facts.section("endorsed", None)
 
 
 def test_the_groups_of_an_iban_are_cut_in_one_way() -> None:

@@ -514,7 +514,7 @@ def test_a_change_between_the_two_looks_is_found_by_the_second(
     call = permitted(judge, PEEK, path="link")
     genuine = judge.authorize
 
-    def swap_first(request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
+    def swap_first(request: ToolCall, checked: CheckedCall, _: Any) -> PermittedCall | Refusal:
         (root / "link").unlink()
         (root / "link").symlink_to("docs/b")
         return genuine(request, checked)

@@ -31,7 +31,7 @@ GROWN_BYTES = 48 * 1024 * 1024
 GROWN_DESCRIPTORS = 12
 
 
-KEY = "the_same_on_all_servers"
+KEY = "the_same_on_all_of_the_servers"
 
 
 @dataclass

@@ -27,7 +27,7 @@ _PORTS_TRIED = 5
 _SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
-    "max_connections": "40",
+    "max_connections": "100",
     "shared_buffers": "16MB",
     "listen_addresses": "127.0.0.1",
     "log_min_messages": "fatal",
@@ -53,8 +53,16 @@ class Cluster:
         self._databases: set[str] = set()
         self._server: subprocess.Popen[bytes] | None = None
         self._own(folder)
+        self._fill()
+
+    @property
+    def folder(self) -> Path:
+        """Where it has its files."""
+        return self._folder
+
+    def _fill(self) -> None:
         made = ("--username", "keep", "--auth", "trust", "--no-sync", "--no-locale", "--encoding", "UTF8")
-        self._run("initdb", "--pgdata", str(folder / "data"), *made)
+        self._run("initdb", "--pgdata", str(self._folder / "data"), *made)
 
     def start_first(self) -> None:
         """Start it on a port that is free; another cluster may take one that was a moment ago."""

@@ -31,6 +31,7 @@ from toolkeep.flow.session_store import MemorySessionStates, SessionStates
 from toolkeep.flow.tracker import Flow
 from toolkeep.keep.approval_preview import ApprovalPreview
 from toolkeep.keep.approval_preview import preview_approval_need as asking
+from toolkeep.keep.open import open_sessions
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.cedar_engine import AgentEntity
 from toolkeep.policy.decision_explain import Explanation, PolicyResult, Touch, explain
@@ -137,6 +138,8 @@ def _recorded(world: ProjectContext, authorizer: Authorizer, agent: str, name: s
 
 def _session_states(world: ProjectContext) -> SessionStates:
     """The stored states of sessions and measures; none if there are none yet, and nothing is made."""
+    if world.settings.database is not None:
+        return open_sessions(world.root)
     folder = None if world.state is None else world.state.folder
     if folder is None or not any((folder / name).exists() for name in ("sessions.db", "measures.db")):
         return MemorySessionStates()

@@ -9,9 +9,9 @@ import contextlib
 import hashlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -26,9 +26,6 @@ from toolkeep.host import clock
 from toolkeep.host.clock import iso
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.text.display import echo_name, listing
-
-if TYPE_CHECKING:
-    from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 _ID_CHARS: Final = 8
 """Characters of an id: enough to tell the sessions of one keep apart."""
@@ -86,20 +83,6 @@ def command() -> None:
     """
 
 
-@contextlib.contextmanager
-def sessions_of(project: Path | None) -> "Iterator[SqliteSessionStates]":
-    """Open the sessions of a project."""
-    from toolkeep.keep.open import open_state, project_folder
-    from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
-
-    state = open_state(project_folder(project))
-    if state is None:
-        hint = "set TOOLKEEP_HOME to the state folder of the keep"
-        raise NotEnded("there is no state folder, so no session is stored", hint=hint)
-    with contextlib.closing(SqliteSessionStates(state.folder)) as sessions:
-        yield sessions
-
-
 @command.command("list", short_help="List the sessions.")
 @project
 @common
@@ -109,7 +92,9 @@ def list_sessions(project: Path | None, *, as_json: bool) -> None:
     SESSION is the name that your program gave, or the caller: `http` for an agent over HTTP, the client
     process over stdio.
     """
-    with sessions_of(project) as sessions:
+    from toolkeep.keep.open import open_sessions, project_folder
+
+    with contextlib.closing(open_sessions(project_folder(project))) as sessions:
         found = [StoredSession(*row) for row in sessions.stored()]
     if as_json:
         print_json(list(map(_data, found)))
@@ -155,7 +140,9 @@ def end_session(session: str, project: Path | None, *, as_json: bool) -> None:
     if not (can_ask() and is_terminal(sys.stdout)):
         hint = "run it in a terminal; a trusted host begins sessions with a token that has the scope session"
         raise NotEnded("ending a session needs a terminal", hint=hint)
-    with sessions_of(project) as sessions:
+    from toolkeep.keep.open import open_sessions, project_folder
+
+    with contextlib.closing(open_sessions(project_folder(project))) as sessions:
         found = _found([StoredSession(*row) for row in sessions.stored()], session)
         say(f"Session {name(found.named)} of agent {name(found.agent)} is {found.words}.", err=True)
         line = asyncio.run(typed("Is its conversation over? [y]es, end the session, [n]o: "))

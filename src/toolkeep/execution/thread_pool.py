@@ -9,9 +9,9 @@ import contextlib
 import contextvars
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from toolkeep.errors import Code
 from toolkeep.execution.runner import Held, RunRefused
@@ -21,9 +21,26 @@ IDLE_SECONDS: Final = 5.0
 """How long an idle thread stays: longer than the pauses of a busy keep, and one at rest soon holds none."""
 _BUSY, _IDLE = "toolkeep-tool", "toolkeep-idle"
 
+Result = TypeVar("Result")
 Tell: TypeAlias = Callable[[], object]
 Job: TypeAlias = Callable[[], Tell]
 """Does its work and returns a callback that delivers the result; never raises."""
+
+
+class _NoSlot:
+    """The slot of what belongs to no call that runs."""
+
+    def hold(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+    def note_use(self, cpu_ms: float, peak_memory_bytes: int | None = None) -> None:
+        """Do nothing."""
+
+
+NO_SLOT: Final = _NoSlot()
 
 
 class NoThread(RunRefused):
@@ -41,6 +58,11 @@ class ThreadPool:
         self._idle: list[_Worker] = []
         self._is_closed = False
         register_after_fork(self)
+
+    async def run_to_end(self, work: Callable[[], Result]) -> Result:
+        """Run work in a thread, as `to_end` does."""
+        result: Result = await to_end(self.run(work, NO_SLOT, may_stop=False))
+        return result
 
     async def run(self, work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
         """Run work in a thread, which keeps the slot even if the caller is cancelled.
@@ -105,6 +127,33 @@ class ThreadPool:
         worker = _Worker(self)
         worker.jobs.put(job)
         worker.start()
+
+
+def is_on_loop() -> bool:
+    """Whether an event loop runs in this thread: then nothing here may wait."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def to_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Do work to its end, also if the caller is cancelled: that is delivered with its next `await`.
+
+    Otherwise nobody would know what the work has taken, and had to give back.
+    """
+    running, is_cancelled = asyncio.ensure_future(work), False
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError:
+            is_cancelled = True
+    task = asyncio.current_task()
+    if is_cancelled and task is not None:
+        task.uncancel()
+        task.cancel()
+    return running.result()
 
 
 class _Worker(threading.Thread):

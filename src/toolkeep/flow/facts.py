@@ -1,6 +1,7 @@
 """What policies may read of flow about one call (FLO-4), each worked out when a policy reads it."""
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -8,7 +9,7 @@ from msgspec import UNSET
 from toolkeep.calls import FlowRecord
 from toolkeep.flow.flow_plan import Plan
 from toolkeep.flow.meter import Reserved
-from toolkeep.flow.session_state import FALLEN, ArgumentOrigin, SessionState, Snapshot
+from toolkeep.flow.session_state import FALLEN, ArgumentOrigin, Origin, SessionState, Snapshot
 
 TRUSTED: Final = "trusted"
 UNTRUSTED: Final = "untrusted"
@@ -20,17 +21,24 @@ Section = Collection[str] | None
 class FlowFacts:
     """The flow of one call of a session."""
 
-    __slots__ = ("_origins", "arguments", "measures", "plan", "reserved", "session", "state")
+    __slots__ = (
+        "_changes", "_endorsed", "_origins", "arguments", "measures", "plan", "reserved", "session", "state",
+    )  # fmt: skip
 
     def __init__(
         self,
         plan: Plan,
         session: SessionState | None,
         arguments: Mapping[str, Any],
+        before: "FlowFacts | None" = None,
     ) -> None:
-        """Without a session the call counts as one of a session that has seen everything."""
+        """Without a session the call counts as one of a session that has seen everything.
+
+        `before` are the facts of an earlier decision about the same call.
+        """
         self.plan = plan
         self.session = session
+        self._changes = 0 if session is None else session.changes  # before anything of the session is read
         self.state: Snapshot = session.state if session is not None else FALLEN
         self.arguments = arguments
         self.measures: Mapping[str, str] = {}
@@ -38,6 +46,15 @@ class FlowFacts:
         self.reserved: Reserved | None = None
         """What the call holds of its measures."""
         self._origins: list[ArgumentOrigin] | None = None
+        self._endorsed: bool | None = None
+        if (
+            before is not None
+            and before.session is session
+            and before._changes == self._changes  # noqa: SLF001 -- its own
+            and before.plan is plan
+            and before.arguments is arguments
+        ):
+            self._origins, self._endorsed = before._origins, before._endorsed  # noqa: SLF001 -- its own
 
     @property
     def origins(self) -> list[ArgumentOrigin]:
@@ -54,7 +71,10 @@ class FlowFacts:
     @property
     def is_endorsed(self) -> bool:
         """Whether a person agreed in this session to where the call sends something."""
-        return self.session is not None and self.session.is_endorsed(self.plan, self.arguments)
+        if self._endorsed is None:
+            session = self.session
+            self._endorsed = session is not None and session.is_endorsed(self.plan, self.arguments)
+        return self._endorsed
 
     def section(self, name: str, read: Section) -> Any:
         """One part of the Cedar context, reduced to what is read."""
@@ -63,7 +83,8 @@ class FlowFacts:
         if name == "endorsed":
             return self.is_endorsed
         if name == "state":
-            return {one: _plain(getattr(self.state, one)) for one in read or STATE_NAMES}
+            held = [(one, getattr(self.state, one)) for one in read or STATE_NAMES]
+            return {one: sorted(value) if type(value) is frozenset else value for one, value in held}
         if name == "measures":
             return {
                 one: {"__extn": {"fn": "decimal", "arg": self.measures[one]}}
@@ -80,7 +101,7 @@ class FlowFacts:
             opened=self.state.opened,
             secret=self.state.secret,
             measures=dict(self.measures) if self.measures else UNSET,
-            origins={one.name: tuple(sorted([origin.value for origin in one.origins])) for one in origins},
+            origins={one.name: _words(one.origins) for one in origins},
             session=self.session.key if self.session is not None else "",
         )
 
@@ -104,5 +125,6 @@ class FlowFacts:
 STATE_NAMES: Final = ("after", "hosts", "opened", "secret", "wrote")
 
 
-def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, frozenset) else value
+@cache
+def _words(origins: frozenset[Origin]) -> tuple[str, ...]:
+    return tuple(sorted([origin.value for origin in origins]))

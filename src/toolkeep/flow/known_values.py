@@ -46,6 +46,11 @@ _JOINED: Final = 16
 _OCCURRENCES: Final = 100
 """Occurrences of a value that are looked at. Without it, a list of short values blocks the process."""
 _COMMA: Final = ord(",")
+_WORD: Final = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ").union(
+    range(128, 256)
+)
+_NEXT: Final = _WORD | _JOINS | {_COMMA}
+"""Without one of these beside it, nothing goes on."""
 _SEPARATOR: Final = b"\n"
 _MARK: Final = 0xFF
 """On both sides of a number."""
@@ -104,8 +109,10 @@ class KnownValues:
         for _ in range(_OCCURRENCES):
             if at < 0:
                 return False
-            if known[at - 1] == known[at + size] == _MARK or _is_whole(known, at, at + size):
+            if known[at - 1] == known[at + size] == _MARK:
                 return True
+            if not (_goes_on(known, at, -1) or _goes_on(known, at + size - 1, 1)):
+                return True  # no part of a longer word, address, path, pattern or number
             at = known.find(text, at + 1)
         return any(_SEPARATOR + exact + _SEPARATOR in known for exact in (text, b"\xff%s\xff" % text))
 
@@ -164,20 +171,15 @@ def _date_mark(year: int, month: int, day: int) -> bytes:
     return b"\xfe%d-%d-%d\xfe" % (year, month, day)
 
 
-def _is_whole(text: bytearray, start: int, end: int) -> bool:
-    """Whether what was found is no part of a longer word, address, path, pattern or number."""
-    return not (_goes_on(text, start, -1) or _goes_on(text, end - 1, 1))
-
-
 def _goes_on(text: bytearray, at: int, step: int) -> bool:
     """Whether a word or a pattern goes on beyond the character at one end of what was found.
 
     The text begins and ends with a separator, so that there is always a next character.
     """
     edge = text[at]
-    if not _is_word(edge) and edge not in _JOINS:
-        return False
     at += step
+    if text[at] not in _NEXT or (edge not in _WORD and edge not in _JOINS):
+        return False
     if text[at] == _COMMA:  # of a number, not of a list
         return _is_digit(edge) and _is_digit(text[at + step])
     joined = bytearray([edge] if edge in _JOINS else [])
@@ -187,12 +189,8 @@ def _goes_on(text: bytearray, at: int, step: int) -> bool:
         if len(joined) > _JOINED:
             return True
     # `data/*` names what is in a folder, not the folder; `**data**` is the same word in bold.
-    return _is_word(text[at]) or (b"*" in joined and bool(joined.strip(b"*_")))
+    return text[at] in _WORD or (b"*" in joined and bool(joined.strip(b"*_")))
 
 
 def _is_digit(byte: int) -> bool:
     return 48 <= byte <= 57
-
-
-def _is_word(byte: int) -> bool:
-    return byte > 127 or 48 <= byte <= 57 or 97 <= byte <= 122 or 65 <= byte <= 90

@@ -242,14 +242,16 @@ def _value(node: Node, words: list[str], *, is_root: bool = False) -> bytes:
     finds to be text or secret. Everything is possessive: no body makes it go back. Below the last label it
     follows a list, and at the root of the result an object: one that nests deeper is read.
     """
-    scalars = b"|".join([rb"null|\{\}|\[\]", *(() if node.is_secret else _scalars(node, words))])
+    # What is most likely first, which saves a tenth.
+    scalars = b"|".join([*(() if node.is_secret else _scalars(node, words)), rb"null|\{\}|\[\]"])
     is_last = node.anywhere is node
     inside = b"(?>%b)" % scalars if is_last and not is_root else _value(node.anywhere, words)
     if len(inside) > _PATTERN_BYTES:
         return inside
     choices = [scalars, rb"\[(?:%b,?+)*+\]" % inside]
     keys = list(_keys(node, words, inside)) if not node.is_secret and (is_root or not is_last) else []
-    choices += [rb"\{(?:(?:%b),?+)*+\}" % b"|".join(keys)] if keys else []
+    if keys:
+        choices.insert(0, rb"\{(?:(?:%b),?+)*+\}" % b"|".join(keys))
     return b"(?>%b)" % b"|".join(choices)
 
 

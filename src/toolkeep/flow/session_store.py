@@ -43,6 +43,10 @@ class SessionStates(Protocol):
     """States by key. A state only falls: to put one joins it with the one that is there."""
 
     @property
+    def is_remote(self) -> bool:
+        """Whether its methods wait for a server elsewhere: no event loop may call them."""
+
+    @property
     def generation(self) -> Hashable:
         """Another value after another process has put or dropped a state."""
 
@@ -82,6 +86,7 @@ class _Row(NamedTuple):
 class MemorySessionStates:
     """The states of a keep without a state folder."""
 
+    is_remote: Final = False
     generation: Final = 0
 
     def __init__(self) -> None:

@@ -65,6 +65,8 @@ class Flow:
         self._unknown = FALLEN if is_late else CLEAN
         self.settings = settings
         self._states = states
+        self.is_remote = states.is_remote
+        """Whether to use a session waits for a server elsewhere, which no event loop may do."""
         self._clock = clock
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, _Held] = OrderedDict()
@@ -82,20 +84,22 @@ class Flow:
         """
         key = _key(agent, name, caller)
         now, idle_s = self._clock(), self.settings.idle_s
+        since, is_over = now - idle_s if caller else 0.0, False
+        # Before the lock, for which other calls would wait as long as for the answer.
+        stored = self._states.get(key, since) if self.is_remote else None
         with self._lock:
             generation = self._states.generation
             held = self._sessions.get(key)
             if held is None or (caller and held.seen < now - idle_s):
-                state = self._states.get(key, now - idle_s if caller else 0.0)
-                if state is None and caller:
-                    self._states.forget(key, now - idle_s)  # the session before, which was over
+                state = stored if self.is_remote else self._states.get(key, since)
+                is_over = state is None and bool(caller)
                 state = state or unknown or self._unknown
                 session = SessionState(agent, name, key=key, state=state, put=self._store)
                 held = self._sessions[key] = _Held(session, generation)
                 while len(self._sessions) > SESSIONS:
                     self._sessions.popitem(last=False)
             elif held.generation != generation:
-                state = self._states.get(key) or CLEAN
+                state = (stored if self.is_remote else self._states.get(key)) or CLEAN
                 if state.begun > held.session.state.begun:  # a person ended the session
                     session = SessionState(agent, name, key=key, state=state, put=self._store)
                     held = self._sessions[key] = _Held(session, generation)
@@ -107,6 +111,8 @@ class Flow:
             # A stored state ages: it must not look idle after a restart while its caller was not.
             is_stale = caller and held.stored < now - idle_s / 10
             held.stored = now if is_stale else held.stored
+        if is_over:
+            self._states.forget(key, since)  # the session before
         if is_stale and held.session.state is not CLEAN:
             self._store(held.session)
         return held.session
@@ -144,10 +150,11 @@ class Flow:
 
     def resume(self, session: SessionState) -> None:
         """Go on with a session that the host holds: what fell in another process has fallen here."""
+        stored = self._states.get(session.key) if self.is_remote else None
         with self._lock:
             generation, held = self._states.generation, self._sessions.get(session.key)
             if held is None or held.session is not session or held.generation != generation:
-                session.inherit(self._states.get(session.key) or CLEAN)
+                session.inherit((stored if self.is_remote else self._states.get(session.key)) or CLEAN)
                 self._sessions[session.key] = _Held(session, generation)
 
     def _inherit(self, session: SessionState) -> None:
@@ -162,12 +169,22 @@ class Flow:
     def forget(self, agent: str, name: str, *, caller: str = "") -> None:
         """Forget a state: only a person, or a host that is trusted with sessions, may ask for it."""
         key = _key(agent, name, caller)
+        if self.is_remote:
+            self._states.drop(key)
         with self._lock:
             self._sessions.pop(key, None)
-            self._states.drop(key)
+            if not self.is_remote:
+                self._states.drop(key)
 
     def _store(self, session: SessionState) -> None:
-        self._states.put(session.key, session.state, self._clock())
+        state = session.state
+        try:
+            self._states.put(session.key, state, self._clock())
+        except BaseException:
+            session.is_unstored = True
+            raise
+        if session.state is state:
+            session.is_unstored = False
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -183,11 +200,12 @@ class Flow:
                 self._plans[key] = plan
         return plan
 
-    def facts(self, request: ToolCall, checked: CheckedCall) -> FlowFacts:
-        """What policies may read about a call."""
-        if request.flow is not None and request.flow.parent is not None:
-            self._inherit(request.flow)
-        return FlowFacts(self.plan(checked.registered), request.flow, checked.arguments)
+    def facts(self, request: ToolCall, checked: CheckedCall, before: FlowFacts | None = None) -> FlowFacts:
+        """What policies may read about a call; `before` are the facts of an earlier decision about it."""
+        session = request.flow
+        if session is not None and session.parent is not None:
+            self._inherit(session)
+        return FlowFacts(self.plan(checked.registered), session, checked.arguments, before)
 
     def observe(
         self,
@@ -203,7 +221,8 @@ class Flow:
         """Take in the whole result of a call that ran, before it goes out."""
         opens, is_secret = session.observe(self.plan(tool), value, body, arguments)
         session.earlier.append(earlier)
-        self._fall(session, tool, opened=opens, secret=is_secret, hosts=hosts)
+        wrote = tool.name if tool.may_write else ""
+        session.fall(opened=opens, secret=is_secret, after=tool.name, wrote=wrote, hosts=hosts)
 
     def open(
         self, session: SessionState, tool: RegisteredTool | None, hosts: Collection[str] | None = None
@@ -216,19 +235,8 @@ class Flow:
         if tool is None or hosts is None:
             session.fall(opened=True, secret=secret)
         else:
-            self._fall(session, tool, opened=True, secret=secret, hosts=hosts)
-
-    def _fall(
-        self,
-        session: SessionState,
-        tool: RegisteredTool,
-        *,
-        opened: bool,
-        secret: bool,
-        hosts: Collection[str],
-    ) -> None:
-        wrote = tool.name if tool.may_write else ""
-        session.fall(opened=opened, secret=secret, after=tool.name, wrote=wrote, hosts=hosts)
+            wrote = tool.name if tool.may_write else ""
+            session.fall(opened=True, secret=secret, after=tool.name, wrote=wrote, hosts=hosts)
 
     def endorse(self, facts: FlowFacts) -> None:
         """A person approved a call that flow asked about."""

@@ -61,22 +61,6 @@ AfterHook = Callable[[HookCall, Any], Any]
 """Gets the output as JSON data or bytes, and returns the one that counts from now on."""
 
 
-class _NoSlot:
-    """Stands in for the slot of a call that has ended."""
-
-    def hold(self) -> None:
-        """Do nothing."""
-
-    def release(self) -> None:
-        """Do nothing."""
-
-    def note_use(self, cpu_ms: float, peak_memory_bytes: int | None = None) -> None:
-        """Do nothing."""
-
-
-NO_SLOT: Final = _NoSlot()
-
-
 class Hooks:
     """The hooks of one keep, in order."""
 

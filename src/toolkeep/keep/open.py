@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.sources.tools_file_source import Read
     from toolkeep.storage.log.witness_folder import Witness
+    from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
     from toolkeep.storage.postgres.shared_state import SharedState
     from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+    from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
     from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
@@ -348,6 +350,20 @@ def open_tokens(project: Path) -> "Tokens":
     if state is None:
         raise StateUnusable("~", "there is no state folder to store tokens in", hint="set TOOLKEEP_HOME")
     return Tokens(SqliteTokens(state.folder))
+
+
+def open_sessions(project: Path) -> "SqliteSessionStates | PostgresSessionStates":
+    """The stored sessions of a project; close them after use."""
+    state = open_state(project)
+    if database := read_configuration(project, state).database:
+        from toolkeep.storage.postgres.shared_state import open_shared_sessions
+
+        return open_shared_sessions(database, partial(_own_key, state))
+    from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
+
+    if state is None:
+        raise StateUnusable("~", "there is no state folder with sessions", hint="set TOOLKEEP_HOME")
+    return SqliteSessionStates(state.folder)
 
 
 def open_sign_in_codes(project: Path) -> "SignInCodes":

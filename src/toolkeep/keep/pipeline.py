@@ -55,13 +55,13 @@ from toolkeep.execution.persistent.pool import ProcessPool
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Held, Runner, RunnerOnDemand
 from toolkeep.execution.sandbox_runner import SandboxRunner
-from toolkeep.execution.thread_pool import ThreadPool
+from toolkeep.execution.thread_pool import NO_SLOT, NoThread, ThreadPool, is_on_loop, to_end
 from toolkeep.flow.host_session import Session, state_of
 from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.host.random_ids import random_digits
 from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
 from toolkeep.keep.call_state import CallState, Foreseen, with_data
-from toolkeep.keep.hooks import NO_SLOT, AfterHook, BeforeHook, Hooks
+from toolkeep.keep.hooks import AfterHook, BeforeHook, Hooks
 from toolkeep.limits import LARGE_ANSWER_BYTES, NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.policy_settings import PolicySettings
@@ -132,6 +132,8 @@ class Pipeline:
         self.flow = flow
         self._watched: dict[str, SessionState] = {}
         """Sessions of the calls that run, by call id."""
+        self._noting: dict[str, asyncio.Future[None]] = {}
+        """Text that calls show once a server elsewhere has stored that they do."""
         self.authorizer = authorizer
         self.asker = ApprovalGate(
             record.approvals,
@@ -230,7 +232,7 @@ class Pipeline:
         drawn = random_digits()
         foreseen = response if isinstance(response, Foreseen) else None
         watched, unknown = None, None
-        if self.flow is not None:
+        if self.flow is not None and not self.flow.is_remote:
             try:
                 watched = self._session(agent, conversation, session, caller)
             except (OSError, ToolkeepError) as error:
@@ -258,7 +260,30 @@ class Pipeline:
         state.prepared = None if foreseen is None else foreseen.prepared
         if unknown is not None:
             return self._unwatched(state, unknown)
+        if self.flow is not None and self.flow.is_remote:
+            return self._made_remotely(state, partial(self._session, agent, conversation, session, caller))
         return self._made(state) if self.spans is None else self._traced(state, self.spans)
+
+    async def _made_remotely(self, state: CallState, find: Callable[[], "SessionState"]) -> ToolResult:
+        """Make a call whose session a server elsewhere knows."""
+        try:
+            watched = await self._threads.run_to_end(find)
+        except (OSError, ToolkeepError, NoThread) as error:
+            return await self._unwatched(state, error)
+        request = state.request
+        state.request = replace(
+            request,
+            flow=watched,
+            on_progress=self._opening(watched, request.tool, request.on_progress, request.id),
+            on_output=self._opening(watched, request.tool, request.on_output, request.id),
+        )
+        return await (self._made(state) if self.spans is None else self._traced(state, self.spans))
+
+    async def _waiting(self, work: Callable[..., T], *given: Any, **options: Any) -> T:
+        """Do what changes sessions or measures: in a thread, where that waits for a server elsewhere."""
+        if self.flow is None or not self.flow.is_remote:
+            return work(*given, **options)
+        return await self._threads.run_to_end(partial(work, *given, **options))
 
     def _session(
         self, agent: object, conversation: object, session: object, caller: object
@@ -268,9 +293,9 @@ class Pipeline:
         if flow is None:
             raise TypeError("nothing watches sessions")
         if isinstance(session, Session) and not caller:
-            if session.agent != named(agent):
-                raise ValueError(f"the session belongs to agent {session.agent!r}, not to {named(agent)!r}")
             state = state_of(session)
+            if state.agent != agent and state.agent != named(agent):
+                raise ValueError(f"the session belongs to agent {state.agent!r}, not to {named(agent)!r}")
             flow.resume(state)
             return state
         return flow.session_of(named(agent), named(session) or named(conversation), caller=named(caller))
@@ -283,7 +308,9 @@ class Pipeline:
 
         return await self._end(state, await self._through(state, stages()))
 
-    def _opening(self, session: "SessionState | None", name: str, shown: Shown | None) -> Shown | None:
+    def _opening(
+        self, session: "SessionState | None", name: str, shown: Shown | None, call: str = ""
+    ) -> Shown | None:
         """A callback that notes first that text of a tool is shown."""
         flow = self.flow
         if session is None or shown is None or flow is None:
@@ -291,10 +318,30 @@ class Pipeline:
         tell = shown
 
         def opened(*shown: Any) -> None:
+            if flow.is_remote and is_on_loop():
+                self._note(call, session, self._registry.find(name), partial(tell, *shown))
+                return
             flow.open(session, self._registry.find(name))
             tell(*shown)
 
         return opened
+
+    def _note(
+        self, call: str, session: "SessionState", tool: RegisteredTool | None, then: Callable[[], None]
+    ) -> "asyncio.Future[None]":
+        """Have it stored that a call shows text, then show it: in order, and before its result."""
+        flow, before = self.flow, self._noting.get(call)
+
+        async def note() -> None:
+            if before is not None:
+                await before
+            if flow is not None:
+                await self._waiting(flow.open, session, tool)
+            then()
+
+        self._noting[call] = noting = asyncio.ensure_future(note())
+        noting.add_done_callback(_note_failure)
+        return noting
 
     async def _traced(self, state: CallState, spans: Spans) -> ToolResult:
         with spans.around(state.request, state.shown_name) as tell:
@@ -352,7 +399,7 @@ class Pipeline:
         tool = state.tool = _passed(self._answering(state.request))
         state.request = request = _passed(await self._prepared(state.request, tool, slot, state.prepared))
         checked = state.checked = _passed(self._validate(request, tool))
-        permitted = state.permitted = _passed(self.authorizer.authorize(request, checked))
+        permitted = state.permitted = _passed(await self._authorized(request, checked))
         deadline_s, output_bytes = _passed(_within(request, tool))
         # The hash binds approval, idempotency key and log to these very arguments.
         hashed = self.recorder.hashed(checked)
@@ -368,11 +415,12 @@ class Pipeline:
         # Minutes may have passed while a person decided. Without this, a rule that was tightened, a grant
         # that was revoked or a definition that changed meanwhile would not apply to the call.
         shown = permitted
-        permitted = state.permitted = _passed(self._still_permitted(permitted, asked))
+        permitted = state.permitted = _passed(await self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
         is_told = asked.question is not None and asked.question.is_about_flow
         if self.flow is not None and is_told and shown.asked_by:
-            self.flow.endorse(shown.flow)  # by what the person was told, not by what fell since
+            # By what the person was told, not by what fell since.
+            await self._waiting(self.flow.endorse, shown.flow)
         is_first = permitted.is_recorded_first
         state.is_begun = is_first  # also if it is cancelled while its intent is written
         intent = await self.recorder.intent(
@@ -424,7 +472,8 @@ class Pipeline:
         session, conversation = call.get("session", ""), call.get("conversation", "")
         data, watched = call.get("data"), None
         if self.flow is not None:
-            watched = self._session(call["agent"], conversation, session, call.get("caller", ""))
+            caller = call.get("caller", "")
+            watched = await self._waiting(self._session, call["agent"], conversation, session, caller)
         request = ToolCall(
             id=random_digits()[:32] if foreseen is None else foreseen.id,
             tool=named(call["name"]),
@@ -448,16 +497,16 @@ class Pipeline:
         if isinstance(prepared, Refusal):
             return Foreseen(request.id, response, prepared)
         checked = validate(tool, prepared.arguments, RefusalHistory(), request.agent)
-        permitted = self.authorizer.authorize(prepared, checked) if checked.success else None
+        permitted = await self._authorized(prepared, checked) if checked.success else None
         if not isinstance(permitted, PermittedCall):
             return Foreseen(request.id, response, prepared)
         decided = Foreseen(request.id, response, prepared, permitted)
         if self._runnable(permitted) is None:
             return decided
-        self.let_go(decided)
+        await self.let_go(decided)
         return Foreseen(request.id, response, prepared)
 
-    def let_go(self, foreseen: Foreseen) -> None:
+    async def let_go(self, foreseen: Foreseen) -> None:
         """Close what a call holds that was decided ahead, and give back what it reserved."""
         permitted = foreseen.permitted
         if permitted is None:
@@ -465,7 +514,7 @@ class Pipeline:
         for one in permitted.touched:
             one.close()
         if self.flow is not None and permitted.flow is not None and permitted.flow.reserved is not None:
-            self.flow.meter.release(permitted.flow.reserved)
+            await self._waiting(self.flow.meter.release, permitted.flow.reserved)
 
     def may_ask(self, call: Mapping[str, Any]) -> bool:
         """Whether a call may need a person, by what is known without its arguments."""
@@ -480,7 +529,7 @@ class Pipeline:
     async def _asking(self, permitted: PermittedCall, slot: Slot) -> AsyncIterator[None]:
         """While a person is asked."""
         if self.flow is not None and permitted.flow is not None and permitted.flow.reserved is not None:
-            self.flow.meter.add(permitted.flow.reserved, questions=1)
+            await self._waiting(self.flow.meter.add, permitted.flow.reserved, questions=1)
         async with slot.released_for_approval():
             yield
 
@@ -512,7 +561,14 @@ class Pipeline:
             kind=request.kind,
         )
 
-    def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:
+    async def _authorized(self, request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
+        """Authorize a call, which may count it and store what a parent's session has seen."""
+        session, counted = request.flow, self.authorizer.active_policies.counted
+        if self.flow is None or session is None or not (counted or session.parent):
+            return self.authorizer.authorize(request, checked)
+        return await self._waiting(self.authorizer.authorize, request, checked)
+
+    async def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:
         """Check a call that waited for a person again, as if it came now (POL-4)."""
         if asked.question is None:
             return permitted
@@ -522,7 +578,7 @@ class Pipeline:
             return refuse(
                 permitted.request, Code.TOUCHED_CHANGED, message, "Look at the tool, then call again."
             )
-        return self.authorizer.authorize_again(permitted)
+        return await self._waiting(self.authorizer.authorize_again, permitted)
 
     def _validate(self, request: ToolCall, tool: RegisteredTool) -> CheckedCall | Refusal:
         began = time.perf_counter() if self._bus.timed else 0.0
@@ -602,7 +658,10 @@ class Pipeline:
     async def _end(self, state: CallState, result: ToolResult) -> ToolResult:
         """Record the outcome of the call and settle its claim, also if the caller cancels meanwhile."""
         if state.request.flow is not None:
-            result = self._observed(state, result)
+            if self.flow is None or not self.flow.is_remote:
+                result = self._observed(state, result)
+            else:
+                result = await to_end(self._observed_remotely(state, result))
         try:
             result = await self.recorder.outcome(result, state)
         except asyncio.CancelledError:
@@ -617,6 +676,16 @@ class Pipeline:
                 await left.settle(left.refused(_left_waiting(left.request)))
         self._tell(state, result)
         return result
+
+    async def _observed_remotely(self, state: CallState, result: ToolResult) -> ToolResult:
+        noting = self._noting.pop(state.request.id, None)
+        if noting is not None:
+            await asyncio.wait({noting})
+        try:
+            return await self._waiting(self._observed, state, result)
+        except NoThread as error:
+            log.exception("the state of a session cannot be kept", extra={"tool_name": state.shown_name})
+            return state.refused(ran_unrecorded(state.request, type(error).__name__))
 
     def _observed(self, state: CallState, result: ToolResult) -> ToolResult:
         """Let the session take in what the caller is about to see; without that, nothing is shown."""
@@ -665,8 +734,14 @@ class Pipeline:
         """Record a question of an upstream server, whose text is shown: a result of its call, for flow."""
         session = self._watched.get(record.call)
         if self.flow is not None and session is not None:
+            if self.flow.is_remote:
+                return asyncio.ensure_future(self._server_asked_remotely(session, record))
             self.flow.open(session, None)
         return self.recorder.asked(record)
+
+    async def _server_asked_remotely(self, session: "SessionState", record: ServerAsked) -> "Leaf":
+        await self._note(record.call, session, None, lambda: None)
+        return await self.recorder.asked(record)
 
     def _tell(self, state: CallState, result: ToolResult) -> None:
         if self._bus.listeners:
@@ -686,9 +761,11 @@ class Pipeline:
         return tool is not None and tool.may_write
 
 
-def _hosts(permitted: PermittedCall | None) -> list[str]:
+def _hosts(permitted: PermittedCall | None) -> Sequence[str]:
     """The hosts that a call may have reached."""
     touched = () if permitted is None else permitted.touched
+    if not touched:
+        return ()
     return [one.shown for one in touched if one.kind.startswith("net.")]
 
 
@@ -727,6 +804,12 @@ def _passed(outcome: T | Refusal) -> T:
     if type(outcome) is Refusal:
         raise _Ended(outcome)
     return outcome
+
+
+def _note_failure(noting: "asyncio.Future[None]") -> None:
+    """Log why text was not shown; whoever shows it has nothing to do with it."""
+    if not noting.cancelled() and (error := noting.exception()) is not None:
+        log.error("text of a call was not shown", exc_info=error)
 
 
 def _check_loop() -> None:

@@ -79,4 +79,4 @@ class ResponseCalls:
             sealed = pipeline.recorder.hashed(foreseen.permitted.checked).body
             return pipeline.asker.question_of(foreseen.permitted, sealed)
         finally:
-            pipeline.let_go(foreseen)
+            await pipeline.let_go(foreseen)

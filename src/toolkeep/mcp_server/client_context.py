@@ -5,6 +5,7 @@ sampling and roots work in every protocol version. Time that the client takes co
 timeout.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
@@ -55,6 +56,14 @@ class _Nobody:
         pass
 
 
+OnText = Callable[[], "asyncio.Future[None] | None"]
+"""Notes that text is shown; returns what to wait for before it is."""
+
+
+def _has_failed(noted: "asyncio.Future[None]") -> bool:
+    return noted.cancelled() or noted.exception() is not None
+
+
 class AnsweredWithError(ToolFailed):
     """Raised by a tool to answer with a protocol error instead of a result."""
 
@@ -70,9 +79,12 @@ class Client:
         *,
         progress: "Progress | None" = None,
         notices: "ApprovalNotices | None" = None,
-        on_text: Callable[[], None],
+        on_text: OnText,
     ) -> None:
-        """`on_text` is called before text of the work reaches the client other than as its result."""
+        """`on_text` is called before text of the work reaches the client other than as its result.
+
+        What it returns is waited for.
+        """
         self._on_text = on_text
         self._connection = connection
         self._asks: Asks = asks
@@ -122,7 +134,8 @@ class Client:
     async def ask(self, requests: Requests) -> dict[str, Any]:
         """Send several requests at once; the answers are keyed by the same names."""
         self.require(*(one["method"] for one in requests.values()))
-        self._on_text()
+        if (noted := self._on_text()) is not None:
+            await noted
         return await self._ask(requests)
 
     async def _ask(self, requests: Requests) -> dict[str, Any]:
@@ -181,9 +194,12 @@ class Client:
         if level not in LOG_LEVELS:
             raise ValueError(f"{level!r} is not one of {', '.join(LOG_LEVELS)}")
         if self._connection.hears(level):
-            self._on_text()
             named = {"logger": logger} if logger else {}
-            self.emit(notification("notifications/message", {"level": level, **named, "data": data}))
+            said = notification("notifications/message", {"level": level, **named, "data": data})
+            if (noted := self._on_text()) is None:
+                self.emit(said)
+            else:
+                noted.add_done_callback(lambda done: None if _has_failed(done) else self.emit(said))
 
 
 async def ask_user(client: Client, message: str, schema: dict[str, Any], *, name: str) -> dict[str, Any]:

@@ -11,7 +11,14 @@ from typing import Any
 
 from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, ProtocolError
 from toolkeep.mcp_server.approval_notices import ApprovalNotices
-from toolkeep.mcp_server.client_context import Client, Requests, fits, forget_current, set_current
+from toolkeep.mcp_server.client_context import (
+    Client,
+    OnText,
+    Requests,
+    fits,
+    forget_current,
+    set_current,
+)
 from toolkeep.mcp_server.connection import Connection, Emit
 from toolkeep.mcp_server.progress_notifications import Progress
 
@@ -30,7 +37,7 @@ class DetachedRequest:
         answers: dict[str, Any],
         progress: Progress | None = None,
         notices: ApprovalNotices | None = None,
-        on_text: Callable[[], None] = lambda: None,
+        on_text: OnText = lambda: None,
     ) -> None:
         self.client = Client(connection, emit, self, progress=progress, notices=notices, on_text=on_text)
         self.agent = connection.agent

@@ -465,7 +465,8 @@ class McpServer:
             raise ProtocolError(INVALID_PARAMS, "Nothing is completed for this ref")
         if wanted is None or message.params["ref"].get("name") in self.features.prompts:
             completed = await self.features.complete(message.params)
-            self.calling.note_text(connection)
+            if (noted := self.calling.note_text(connection)) is not None:
+                await noted
             return completed
         finish = partial(value_of, is_modern=connection.is_modern)
         return await self.calling.call_item(wanted, finish, message, connection, emit)

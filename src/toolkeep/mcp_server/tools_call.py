@@ -16,6 +16,7 @@ import msgspec
 
 from toolkeep.calls import ToolResult
 from toolkeep.errors import Code
+from toolkeep.execution.thread_pool import is_on_loop
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import MCP_TASK_AFTER_SECONDS
@@ -164,15 +165,25 @@ class ToolCallHandler:
         self, work: Coroutine[Any, Any, Any], message: Message, connection: Connection, emit: Emit
     ) -> dict[str, Any]:
         """Handle one use of what the host offers beside its tools: no label describes what it gives."""
+        try:
+            if (noted := self.note_text(connection)) is not None:
+                await noted
+        except BaseException:
+            work.close()
+            raise
+        return await self.run(work, dict, message, connection, emit)
 
-        def finish(result: Any) -> dict[str, Any]:
-            self.note_text(connection)
-            return dict(result)
+    def note_text(self, connection: Connection) -> "asyncio.Future[None] | None":
+        """Note that text is shown to the client which is no result of a call: for flow, it is one.
 
-        return await self.run(work, finish, message, connection, emit)
+        Where a server elsewhere stores that, returns what to wait for before the text is shown.
+        """
+        if self._keep.record.sessions.is_remote and is_on_loop():
+            return asyncio.ensure_future(asyncio.to_thread(self._note_text, connection))
+        self._note_text(connection)
+        return None
 
-    def note_text(self, connection: Connection) -> None:
-        """Note that text is shown to the client which is no result of a call: for flow, it is one."""
+    def _note_text(self, connection: Connection) -> None:
         with contextlib.suppress(RuntimeError):  # nothing watches sessions
             session = self._keep.session(connection.session, agent=connection.agent, caller=connection.caller)
             session.pasted("text")

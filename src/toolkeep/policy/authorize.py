@@ -234,8 +234,10 @@ class Authorizer:
         fixed = {finding.policy: finding.is_satisfied for finding in findings}
         return any(fixed.get(policy.id, True) for policy in applying if policy.effect == "permit")
 
-    def authorize(self, request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
-        """Permit a call, or refuse it with the reason."""
+    def authorize(
+        self, request: ToolCall, checked: CheckedCall, before: FlowFacts | None = None
+    ) -> PermittedCall | Refusal:
+        """Permit a call, or refuse it with the reason; `before` are the facts of an earlier decision."""
         # Fail closed: an unusable policy set denies every call. To skip only the broken policy could skip a
         # forbid.
         if problem := self.problem():
@@ -249,7 +251,7 @@ class Authorizer:
         if self.active_policies.lacks_permit and self._logged != _NO_PERMIT:
             self._logged = _NO_PERMIT
             log.warning(_NO_PERMIT)
-        return self._evaluate(request, checked)
+        return self._evaluate(request, checked, before=before)
 
     def problem(self) -> str:
         """Why every call is denied: the policies cannot be used, or an example is decided otherwise."""
@@ -279,7 +281,9 @@ class Authorizer:
         finally:
             _close(touched)
 
-    def _evaluate(self, request: ToolCall, checked: CheckedCall, base: str = "") -> PermittedCall | Refusal:
+    def _evaluate(
+        self, request: ToolCall, checked: CheckedCall, base: str = "", before: FlowFacts | None = None
+    ) -> PermittedCall | Refusal:
         """Check capabilities, then evaluate policies, which are known to be usable.
 
         Relative paths start from `base`.
@@ -295,7 +299,7 @@ class Authorizer:
             plan = self._plan(checked.registered)
             if not plan.touches_nothing:
                 touched += self._touched(plan, checked, agent, base)
-            return self._decided(request, checked, agent, plan, touched)
+            return self._decided(request, checked, agent, plan, touched, before)
         except TouchRefused as refused:
             _close(touched)
             advice = self._advice(request, checked.registered, agent, refused.lacks) if refused.lacks else ""
@@ -317,7 +321,7 @@ class Authorizer:
         """
         if (refusal := self.unchanged(call)) is not None:
             return refusal
-        again = self.authorize(call.request, call.checked)
+        again = self.authorize(call.request, call.checked, call.flow)
         if isinstance(again, Refusal):
             return again
         if [one.shown for one in again.touched] != [one.shown for one in call.touched]:
@@ -446,10 +450,15 @@ class Authorizer:
     # --- policies --------------------------------------------------------------------------------
 
     def _facts(
-        self, request: ToolCall, checked: CheckedCall, plan: TouchPlan, touched: list[Touched]
+        self,
+        request: ToolCall,
+        checked: CheckedCall,
+        plan: TouchPlan,
+        touched: list[Touched],
+        before: FlowFacts | None = None,
     ) -> CallFacts:
         """The Cedar context of a call, with resources in canonical form."""
-        flow = self._flow_facts(request, checked)
+        flow = self._flow_facts(request, checked, before)
         if plan.touches_nothing:
             return CallFacts(
                 arguments=checked.arguments,
@@ -479,9 +488,11 @@ class Authorizer:
             flow=flow,
         )
 
-    def _flow_facts(self, request: ToolCall, checked: CheckedCall) -> FlowFacts | None:
+    def _flow_facts(
+        self, request: ToolCall, checked: CheckedCall, before: FlowFacts | None
+    ) -> FlowFacts | None:
         if self.flow is not None:
-            return self.flow.facts(request, checked)
+            return self.flow.facts(request, checked, before)
         if self.active_policies.counted:  # a call that is only explained, or decided again
             return FlowFacts(make_plan(checked.registered), None, checked.arguments)
         return None
@@ -520,8 +531,9 @@ class Authorizer:
         agent: Agent,
         plan: TouchPlan,
         touched: list[Touched],
+        before: FlowFacts | None,
     ) -> PermittedCall | Refusal:
-        facts = self._facts(request, checked, plan, touched)
+        facts = self._facts(request, checked, plan, touched, before)
         try:
             outcome = self._measure(request, checked, facts.flow) or self._by_policy(
                 request, checked, agent, plan, touched, facts

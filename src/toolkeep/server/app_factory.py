@@ -63,6 +63,8 @@ def make_app(
         issuers=tuple(issuers),
         base=base,
     )
+    if keep.shared is not None:
+        keep.shared.watch_tokens(service.authenticator.forget)
     app = KeepApp(service, RouteTable(ROUTES), hosts=hosts)
     server = McpServer(keep, client_answers=client_answers, page_url=page_url)
     server.enable_logging()

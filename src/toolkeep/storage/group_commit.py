@@ -114,3 +114,54 @@ class GroupCommit(Generic[Change, Answer]):
         group.is_due = bool(group.waiting)
         if group.is_due:
             loop.call_soon(self._write, loop, group)
+
+
+class _Waiting(Generic[Change, Answer]):
+    """A thread that waits."""
+
+    __slots__ = ("answer", "change", "error", "is_made")
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.is_made = False
+        self.answer: Answer
+        self.error: BaseException | None = None
+
+
+class ThreadGroupCommit(Generic[Change, Answer]):
+    """The same for threads: what they ask for while a group is made, the first of them makes together."""
+
+    def __init__(self, make: Callable[[Sequence[Change]], Sequence[Answer]]) -> None:
+        """`make` is as that of `GroupCommit`."""
+        self._make = make
+        self.leave_to_parent()
+        register_after_fork(self)
+
+    def leave_to_parent(self) -> None:
+        """After fork(), in the child: what waits are threads of the parent."""
+        self._gate, self._turn = threading.Lock(), threading.Lock()
+        self._waiting: list[_Waiting[Change, Answer]] = []
+
+    def put(self, change: Change) -> Answer:
+        """Make a change, and wait for it."""
+        own: _Waiting[Change, Answer] = _Waiting(change)
+        with self._gate:
+            self._waiting.append(own)
+        with self._turn:
+            if not own.is_made:
+                with self._gate:
+                    group, self._waiting = self._waiting, []
+                self._made(group)
+        if own.error is not None:
+            raise own.error
+        return own.answer
+
+    def _made(self, group: list[_Waiting[Change, Answer]]) -> None:
+        try:
+            for one, answer in zip(group, self._make([one.change for one in group]), strict=True):
+                one.answer = answer
+        except BaseException as error:  # noqa: BLE001 -- raised in each thread that waits
+            for one in group:
+                one.error = error
+        for one in group:
+            one.is_made = True

@@ -202,8 +202,8 @@ def test_short_values_by_the_thousand_do_not_block_the_process(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = itertools.count()
-    is_whole = known_values._is_whole
-    monkeypatch.setattr(known_values, "_is_whole", lambda *at: next(looked) >= 0 and is_whole(*at))
+    goes_on = known_values._goes_on
+    monkeypatch.setattr(known_values, "_goes_on", lambda *at: next(looked) >= 0 and goes_on(*at))
 
     @tool(effects="reads", flow={"/*": {"outside": "id"}})
     def ids() -> list[str]:

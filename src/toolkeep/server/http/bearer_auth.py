@@ -78,7 +78,7 @@ def check_scope(caller: Caller, scopes: tuple[Scope, ...]) -> None:
 
 
 class BearerAuth:
-    """Authenticates tokens; asks the store at most once a second for each.
+    """Authenticates tokens; asks the store at most twice a second for each.
 
     Asking takes a thread and file or network access, a third of the time of a call. So a token revoked in
     another process is refused within a second, one revoked here at once. The cache holds SHA-256 hashes: a
@@ -97,7 +97,7 @@ class BearerAuth:
         return self._cached(text) or await self.look_up(text)
 
     def _cached(self, text: str) -> Token | None:
-        """Return the token if the store confirmed it within the last second."""
+        """Return the token if the store confirmed it within the last half second."""
         known = self._known.get(hashlib.sha256(text.encode()).digest())
         # The expiry is checked here too: the cache must not prolong a token.
         if known is None or self.clock() >= known[1] or not known[0].is_live(time.time()):

@@ -15,8 +15,8 @@ from toolkeep.errors import ToolkeepError
 
 log = logging.getLogger("toolkeep.server")
 
-_LOOK_S: Final = 1.0
-"""The same second for which `BearerAuth` caches a token."""
+_LOOK_S: Final = 0.4
+"""With the half second for which `BearerAuth` caches a token, less than a second."""
 
 
 class Revoked(Exception):

@@ -27,6 +27,7 @@ from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 if TYPE_CHECKING:
     from toolkeep.execution.idempotency import Ledger
+    from toolkeep.flow.session_store import SessionStates
     from toolkeep.storage.postgres.shared_changes import SharedChanges
     from toolkeep.storage.postgres.shared_state import SharedState
 
@@ -52,7 +53,7 @@ class FileRecord:
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
         self.approvals = SqliteApprovals(folder)
-        self.sessions = SqliteSessionStates(folder)
+        self.sessions: SessionStates = SqliteSessionStates(folder) if shared is None else shared.sessions
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)

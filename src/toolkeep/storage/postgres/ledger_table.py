@@ -5,7 +5,7 @@ claim without a result whose server has not been seen for a while has an unknown
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolkeep.errors import StoreUnavailable
@@ -13,7 +13,7 @@ from toolkeep.execution.idempotency import IdempotentResult
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.group_commit import GroupCommit
-from toolkeep.storage.postgres.shared_database import SharedDatabase
+from toolkeep.storage.postgres.shared_database import SharedDatabase, columns
 from toolkeep.storage.row_key import RowKey
 
 _LATE: Final = 10_000
@@ -140,9 +140,9 @@ class PostgresLedger:
             rows = [
                 (one.key, one.call_id, one.result, self._key.mac("claim", *one)) for one in finished.values()
             ]
-            connection.execute(_FINISH, _columns(rows))
+            connection.execute(_FINISH, columns(rows))
         if released:
-            connection.execute(_RELEASE, _columns(released))
+            connection.execute(_RELEASE, columns(released))
         claims = [one for one in changes if type(one) is Claiming]
         return self._claimed(connection, claims) if claims else {}
 
@@ -150,7 +150,7 @@ class PostgresLedger:
         # One statement cannot take a row twice: of equal keys the first call claims for itself.
         first = {one.key: one for one in reversed(claims)}
         rows = [(*one, self._database.server) for one in first.values()]
-        won = {key for (key,) in connection.execute(_CLAIM, _columns(rows))}
+        won = {key for (key,) in connection.execute(_CLAIM, columns(rows))}
         lost = [one for one in claims if one.key not in won or first[one.key] is not one]
         if not lost:
             return {}
@@ -174,7 +174,3 @@ class PostgresLedger:
         if not self._key.is_authentic(mac, "claim", key, call_id, argument_hash, result):
             return IdempotentResult(state="unknown", argument_hash=argument_hash)
         return IdempotentResult(state="done", argument_hash=argument_hash, result=result)
-
-
-def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]

@@ -9,7 +9,7 @@ Nothing here cancels a statement: a cancelled wait for the standby would look li
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from toolkeep.errors import StoreUnavailable
@@ -73,14 +73,21 @@ class SharedDatabase:
         `patience_s` is how long it is repeated. Raises `StoreUnavailable`: then whether the change was made
         is not known.
         """
+
+        def transaction(connection: Any) -> Result:
+            with connection.pipeline(), connection.transaction():
+                return work(connection)
+
+        return self.read(transaction, patience_s=patience_s)
+
+    def read(self, work: Callable[[Any], Result], *, patience_s: float | None = None) -> Result:
+        """Run statements that change nothing, outside of a transaction; again where an answer was lost."""
         with self._lock:
             patience_s = _PATIENCE_SECONDS if patience_s is None else patience_s
             until, tried = time.monotonic() + (0.0 if self._is_away else patience_s), 0
             while True:
                 try:
-                    connection = self._connected()
-                    with connection.pipeline(), connection.transaction():
-                        done = work(connection)
+                    done = work(self._connected())
                 except self.place.failures() as error:
                     if not self._may_repeat(error) or time.monotonic() > until:
                         self._is_away = True
@@ -167,6 +174,11 @@ class SharedDatabase:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
+    """Rows as the arrays that `unnest` takes."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 _INHERITED: list[Any] = []

@@ -16,10 +16,11 @@ from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
 from toolkeep.storage.postgres.peers import Peers
+from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
-from toolkeep.storage.postgres.shared_register import SharedRegister
+from toolkeep.storage.postgres.shared_register import REGISTERS, SharedRegister
 from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
@@ -27,6 +28,7 @@ from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
 
 _SIGNED_OUT: Final = "sign-outs"
+_TOKENS: Final = "tokens"
 
 
 class SharedState:
@@ -41,7 +43,9 @@ class SharedState:
         self._databases: list[SharedDatabase] = []
         self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
-        self.ledger = PostgresLedger(self._database, row_key(settings, own_key), self.changes.start)
+        key = row_key(settings, own_key)
+        self.ledger = PostgresLedger(self._database, key, self.changes.start)
+        self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
         self._peers: Peers | None = None
 
     def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
@@ -55,6 +59,10 @@ class SharedState:
         key = row_key(self._settings, self._own_key)
         register = SharedRegister("switches", bool, self._opened(), key, self._folder)
         return SharedKeepState(self._folder, register, self.changes)
+
+    def watch_tokens(self, changed: Callable[[], object]) -> None:
+        """Call `changed` in another thread whenever a server changed a token."""
+        self.changes.watch(REGISTERS, lambda kind: changed() if kind == _TOKENS else None)
 
     def page_key(self) -> bytes:
         """The key under which sessions of the page are sealed."""
@@ -108,7 +116,12 @@ def open_shared_tokens(
     """The tokens of a keep, over a connection of their own."""
     database = open_database(settings)
     key = row_key(settings, own_key)
-    return SharedTokens(SharedRegister("tokens", KeptToken, database, key, folder), database)
+    return SharedTokens(SharedRegister(_TOKENS, KeptToken, database, key, folder), database)
+
+
+def open_shared_sessions(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> PostgresSessionStates:
+    """The sessions and measures of a keep, over connections of their own."""
+    return PostgresSessionStates(open_database(settings), open_database(settings), row_key(settings, own_key))
 
 
 def open_database(settings: DatabaseSettings, server: ServerId | None = None) -> SharedDatabase:

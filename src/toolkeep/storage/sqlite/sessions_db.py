@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Collection, Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -66,6 +66,8 @@ _MARK_BYTES = 16
 
 class SqliteSessionStates:
     """The states of one keep's sessions, and what its calls added."""
+
+    is_remote: Final = False
 
     def __init__(self, folder: Path) -> None:
         # Without the mark, a deleted file would be created again, and every session would be clean.

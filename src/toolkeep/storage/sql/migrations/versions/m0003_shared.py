@@ -72,6 +72,7 @@ def upgrade() -> None:
         schema=SCHEMA,
     )
     _make_requests()
+    _make_sessions()
 
 
 def _make_requests() -> None:
@@ -118,6 +119,41 @@ def _make_requests() -> None:
     )
 
 
+def _make_sessions() -> None:
+    """Create what sessions have seen, and what calls added to measures."""
+    op.create_table(
+        "shared_sessions",
+        sa.Column("key", sa.Text(), primary_key=True),
+        sa.Column("state", sa.LargeBinary(), nullable=False),
+        sa.Column("put_at", sa.Double(), nullable=False),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_measures",
+        sa.Column("subject", sa.Text(), primary_key=True),
+        sa.Column("source", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("pruned", sa.BigInteger(), nullable=False),
+        sa.Column("folded", sa.BigInteger(), nullable=False),
+        sa.Column("last_at", sa.Double(), nullable=False),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_additions",
+        sa.Column("subject", sa.Text(), primary_key=True),
+        sa.Column("source", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), primary_key=True, autoincrement=False),
+        sa.Column("call", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("value", sa.BigInteger(), nullable=False),
+        sa.Column("until", sa.Double()),
+        sa.Column("mac", sa.LargeBinary()),
+        schema=SCHEMA,
+    )
+
+
 def downgrade() -> None:
     """Drop the tables: a call that is repeated with its key runs again."""
     op.create_table(
@@ -137,7 +173,8 @@ def downgrade() -> None:
         op.drop_column(table, "mac", schema=_schema())
     if _schema() is None:
         return
-    for table in ("witness_requests", "logs", "token_uses", "registers", "claims", "servers"):
+    entered = ("witness_requests", "logs", "additions", "measures", "sessions", "token_uses", "registers")
+    for table in (*entered, "claims", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
     for table in ("work", "messages", "events", "mcp_sessions"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)

@@ -1,0 +1,164 @@
+"""A PostgreSQL with a standby that is some milliseconds away, which takes over when its primary is gone."""
+
+import contextlib
+import queue
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.storage.cluster import Cluster, find_programs
+
+
+class DelayedLink:
+    """Carries bytes to a server on 127.0.0.1, each after a delay, both ways."""
+
+    def __init__(self, port: int, seconds: float) -> None:
+        self._target, self._seconds = port, seconds
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._target))
+                except OSError:  # it is away; the client tries again
+                    client.close()
+                    continue
+                for one, other in ((client, server), (server, client)):
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    late: queue.Queue[tuple[float, bytes]] = queue.Queue()
+                    threading.Thread(target=self._take, args=(one, late), daemon=True).start()
+                    threading.Thread(target=self._give, args=(other, late), daemon=True).start()
+
+    def _take(self, source: socket.socket, late: "queue.Queue[tuple[float, bytes]]") -> None:
+        data = b"."
+        while data:
+            try:
+                data = source.recv(65536)
+            except OSError:
+                data = b""
+            late.put((time.monotonic() + self._seconds, data))
+
+    @staticmethod
+    def _give(target: socket.socket, late: "queue.Queue[tuple[float, bytes]]") -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                due, data = late.get()
+                time.sleep(max(0.0, due - time.monotonic()))
+                if not data:
+                    break
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+
+class Standby(Cluster):
+    """Follows a primary over a link."""
+
+    def __init__(self, programs: Path, folder: Path, primary: Cluster, link: DelayedLink, port: int) -> None:
+        self._primary = primary
+        self._link = link
+        super().__init__(programs, folder)
+        self.port = port
+
+    def _fill(self) -> None:
+        data = str(self._folder / "data")
+        where = f"host=127.0.0.1 port={self._primary.port} user=keep"
+        self._run("pg_basebackup", "--pgdata", data, "--dbname", where, "--checkpoint", "fast", "--no-sync")
+        follow = (
+            f"primary_conninfo = 'host=127.0.0.1 port={self._link.port} user=keep application_name=standby'\n"
+        )
+        settings = Path(data) / "postgresql.auto.conf"
+        settings.write_text(settings.read_text() + follow)
+        (Path(data) / "standby.signal").touch()
+        for file in (settings, Path(data) / "standby.signal"):
+            self._own(file)
+
+    def promote(self) -> None:
+        """Become the primary."""
+        self._run("pg_ctl", "promote", "--pgdata", str(self._folder / "data"), "--wait")
+
+
+class Replicated:
+    """A primary with a standby; after a failover the old one comes back as the standby."""
+
+    def __init__(self, folder: Path, *, delay_s: float, is_synchronous: bool) -> None:
+        programs = find_programs()
+        if programs is None:
+            raise RuntimeError("PostgreSQL is not installed")
+        self._programs, self._root, self._delay_s = programs, folder, delay_s
+        self._count = 0
+        self.primary = Cluster(programs, self._next())
+        self.primary.start_first()
+        self.primary.clean()
+        self.primary.execute("postgres", "ALTER SYSTEM SET wal_retrieve_retry_interval = '500ms'")
+        if is_synchronous:
+            self.primary.execute("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.primary.execute("postgres", "SELECT pg_reload_conf()")
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self._ports = (self.primary.port, port)
+        self.standby = self._follow(port)
+
+    @property
+    def url(self) -> str:
+        """Where servers find whichever is the primary."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        return f"postgresql://keep@{hosts}/made"
+
+    def restart(self, away_s: float) -> None:
+        """Stop the primary at once, and start it again."""
+        self.primary.stop()
+        time.sleep(away_s)
+        self.primary.start()
+
+    def fail_over(self) -> None:
+        """Lose the primary; the standby takes over, and gets a standby of its own."""
+        lost, self.primary = self.primary, self.standby
+        lost.stop()
+        self.standby.promote()
+        self._link.close()
+        shutil.rmtree(lost.folder, ignore_errors=True)
+        self.standby = self._follow(lost.port)
+
+    def close(self) -> None:
+        """Stop both."""
+        self._link.close()
+        for one in (self.standby, self.primary):
+            one.stop()
+
+    def _follow(self, port: int) -> Standby:
+        self._link = DelayedLink(self.primary.port, self._delay_s)
+        standby = Standby(self._programs, self._next(), self.primary, self._link, port)
+        standby.start()
+        return standby
+
+    def _next(self) -> Path:
+        self._count += 1
+        folder = self._root / str(self._count)
+        folder.mkdir()
+        return folder
+
+
+@contextlib.contextmanager
+def replicated(*, delay_s: float, is_synchronous: bool = True) -> Iterator[Replicated]:
+    """A database with a standby, for as long as something runs."""
+    folder = Path(tempfile.mkdtemp(prefix="keep-pg-"))
+    folder.chmod(0o755)
+    made = Replicated(folder, delay_s=delay_s, is_synchronous=is_synchronous)
+    try:
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
