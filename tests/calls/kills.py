@@ -155,7 +155,7 @@ def main() -> None:
     if options.worker:
         worker(Path(options.worker[0]), int(options.worker[1]), int(options.worker[2]))
         return
-    for processes in (1, 4):
+    for processes in (1, 2, 4):
         print(json.dumps(soak(options.kills, processes, options.seed)))
 
 

@@ -22,7 +22,9 @@ from toolkeep import open_keep, tool
 from toolkeep.errors import BackupRefused, StateUnusable
 from toolkeep.storage.backup import check_backup, make_backup, restore_backup
 from toolkeep.storage.log.verify_folder import verify
+from toolkeep.storage.postgres.shared_register import SeenVersion
 from toolkeep.storage.sqlite.tokens_db import SqliteTokens
+from toolkeep.storage.state_folder import make_private
 from toolkeep.stores.api_tokens import Scope, Tokens
 
 
@@ -361,3 +363,15 @@ def test_what_is_no_backup_is_named(tmp_path: Path, home: Path) -> None:
     assert not home.exists()
     with pytest.raises(BackupRefused):
         make_backup(home, tmp_path / "b.tar")
+
+
+def test_a_restore_does_not_forget_how_far_a_shared_database_was(home: Path, tmp_path: Path) -> None:
+    make_private(home)
+    SeenVersion(home, "tokens").rise(3)
+    make_backup(home, tmp_path / "backup")
+    SeenVersion(home, "tokens").rise(5)
+    SeenVersion(home, "history").rise(7)
+    restore_backup(tmp_path / "backup", home, replaces=True)
+    assert [SeenVersion(home, kind).remembered() for kind in ("tokens", "history")] == [5, 7]
+    restore_backup(tmp_path / "backup", tmp_path / "elsewhere")
+    assert SeenVersion(tmp_path / "elsewhere", "tokens").remembered() == 3

@@ -32,8 +32,8 @@ def folder_of(project: Path | None) -> Path:
 def make(file: Path, project: Path | None, *, as_json: bool) -> None:
     """Write a backup of the keep's state to FILE, which must not exist. Nothing has to be stopped.
 
-    It contains the private keys of the keep: protect it like the keep itself. It does not contain definitions
-    and tokens stored in PostgreSQL; back those up with PostgreSQL's own tools.
+    It contains the private keys of the keep: protect it like the keep itself. It does not contain what is
+    shared in PostgreSQL: back that up after the servers, with PostgreSQL's own tools.
     """
     from toolkeep.storage.backup import make_backup, manifest_data
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "backup": "Back up and restore the state of a keep.",
     "call": "Call a tool.",
     "completion": "Print a shell completion script.",
+    "database": "Manage the database that servers share.",
     "demo": "Serve a demo keep: its page, with calls to approve.",
     "deny": "Deny a waiting call.",
     "disable": "Disable tools.",

@@ -144,6 +144,7 @@ class Pipeline:
             body_of=record.bodies.get,
         )
         self.admission = Admission(limits)
+        record.watch_servers(self.admission.divide)
         project = policy.project
         self.recorder = Recorder(
             record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one

@@ -116,11 +116,7 @@ def _store_answers(keep: Keep) -> bool:
 
 def _database_answers(keep: Keep) -> bool | None:
     record = keep.record
-    changes = record.shared_changes if isinstance(record, FileRecord) else None
-    if changes is None:
-        return None
-    changes.start()
-    return changes.is_current
+    return record.is_database_usable() if isinstance(record, FileRecord) else None
 
 
 _LAST: Final = 1 << 62

@@ -4,7 +4,8 @@ The order decides what a restored keep knows. First a snapshot of the log with i
 under the lock of the log. The databases follow, each a snapshot of its own: a claim or a used approval may
 then be newer than the log, never older, so that no call can run twice. A backup holds the private keys:
 whoever reads it can sign for the log, and whoever writes it can replace everything. It protects against disk
-loss. Not included: OAuth tokens of upstream servers (`sign-ins/`) and a PostgreSQL store.
+loss. Not included: OAuth tokens of upstream servers (`sign-ins/`) and what is in a shared PostgreSQL. What a
+server remembers of that database is never lowered by a restore, so that an older database is noticed.
 """
 
 import contextlib
@@ -43,7 +44,9 @@ DATABASES: Final = (
 _MANIFEST: Final = "manifest.json"
 _SMALL: Final = re.compile(
     r"keys/[A-Za-z0-9._-]{1,64}|audit/(format|checkpoint|checkpoints\.jsonl|resume\.json)"
+    r"|shared-versions/[A-Za-z0-9._-]{1,64}"
 )
+_SMALL_FOLDERS: Final = ("keys", "audit", "shared-versions")
 _NAME: Final = re.compile(
     rf"{'|'.join(map(re.escape, DATABASES))}|{_SMALL.pattern}|audit/segments/\d{{8}}\.jsonl"
 )
@@ -91,7 +94,7 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
     if has_state and not replaces:
         hint = "pass --replace to move it aside, or set TOOLKEEP_HOME to another folder"
         raise BackupRefused(str(folder), "already contains a state", hint=hint)
-    if has_state and (users := _users(folder)):
+    if has_state and (users := users_of(folder)):
         hint = f"stop what uses it first: process {', '.join(map(str, users[:5]))}"
         raise BackupRefused(str(folder), "is in use", hint=hint)
     if not is_there(folder.parent):
@@ -101,10 +104,22 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
         _unpack(source, unpacked)
         for made in (unpacked, *filter(Path.is_dir, unpacked.rglob("*"))):
             sync_folder(made)
+        _take_over_versions(folder, unpacked)
         aside = _move_aside(folder) if has_state else None
         unpacked.rename(folder)  # replaces an empty folder, in one step
     sync_folder(folder.parent)
     return aside
+
+
+def _take_over_versions(folder: Path, restored: Path) -> None:
+    """Let a restored folder remember the highest versions of the shared database that the old one has seen.
+
+    With those of the backup, an older database would be taken for the newest.
+    """
+    from toolkeep.storage.postgres.shared_register import VERSIONS, SeenVersion
+
+    for file in (folder / VERSIONS).glob("[!.]*"):
+        SeenVersion(restored, file.name).rise(SeenVersion(folder, file.name).remembered())
 
 
 # --- out -----------------------------------------------------------------------------------------
@@ -137,7 +152,7 @@ def _log_snapshot(folder: Path) -> tuple[dict[str, int], dict[str, bytes]]:
     with shared_lock(audit) if is_there(audit) else contextlib.nullcontext():
         ends = segment_ends(audit)
         sizes = {str(segment_path(audit, number).relative_to(folder)): end for number, end in ends.items()}
-        found = [*(folder / "keys").glob("*"), *(folder / "audit").glob("*")]
+        found = [path for name in _SMALL_FOLDERS for path in (folder / name).glob("*")]
         named = {str(path.relative_to(folder)): path for path in found if path.is_file()}
         return sizes, {name: named[name].read_bytes() for name in sorted(named) if _SMALL.fullmatch(name)}
 
@@ -253,7 +268,7 @@ def _read_manifest(archive: tarfile.TarFile, info: tarfile.TarInfo, source: Path
 def _extract(archive: tarfile.TarFile, info: tarfile.TarInfo, folder: Path) -> Member:
     """Write one file under a known name; owner, mode and links of the archive are ignored."""
     path = folder / info.name
-    for parent in (folder / "keys", folder / "audit", folder / "audit" / "segments"):
+    for parent in (*(folder / name for name in _SMALL_FOLDERS), folder / "audit" / "segments"):
         if parent in path.parents:
             parent.mkdir(mode=0o700, exist_ok=True)
     digest = hashlib.sha256()
@@ -353,7 +368,7 @@ def _move_aside(folder: Path) -> Path:
     return aside
 
 
-def _users(folder: Path) -> list[int]:
+def users_of(folder: Path) -> list[int]:
     """Processes that have a file of the folder open, as far as this user can see.
 
     Their open files would stay in the state that was moved aside, and their writes would be lost.

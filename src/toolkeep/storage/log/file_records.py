@@ -1,7 +1,7 @@
 """The record of calls in a state folder: audit log, bodies, idempotency ledger, approvals and keys."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 if TYPE_CHECKING:
     from toolkeep.execution.idempotency import Ledger
     from toolkeep.flow.session_store import SessionStates
-    from toolkeep.storage.postgres.shared_changes import SharedChanges
     from toolkeep.storage.postgres.shared_state import SharedState
 
 
@@ -81,10 +80,14 @@ class FileRecord:
         with contextlib.suppress(ToolkeepError):  # of a log that is broken or closed; it was told
             self.log.append(msgspec.json.decode(written(record)))
 
-    @property
-    def shared_changes(self) -> "SharedChanges | None":
-        """What other servers change in the shared database, if there is one."""
-        return None if self._shared is None else self._shared.changes
+    def is_database_usable(self) -> bool | None:
+        """Whether the shared database can be used; None if there is none."""
+        return None if self._shared is None else self._shared.is_usable()
+
+    def watch_servers(self, heard: Callable[[int], object]) -> None:
+        """Call `heard` each second with the number of servers on the database; never, without one."""
+        if (changes := self.shared_changes) is not None:
+            changes.watch("servers", lambda _: heard(changes.servers))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""

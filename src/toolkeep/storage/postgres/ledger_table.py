@@ -4,6 +4,7 @@ A claim names its call and its server. Of calls with one key, through any server
 claim without a result whose server has not been seen for a while has an unknown outcome.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -108,9 +109,10 @@ class PostgresLedger:
         await self._changes.put(Releasing(key, call_id))
 
     def close(self) -> None:
-        """Try once more to settle what waits."""
+        """Try once more to settle what waits; without the database, its outcome is unknown to the others."""
         if self._late:
-            self._change(())
+            with contextlib.suppress(StoreUnavailable):
+                self._change(())
 
     def leave_to_parent(self) -> None:
         """After fork(), in the child: what waits is the parent's to settle."""

@@ -34,6 +34,9 @@ _CURRENT_SECONDS: Final = 1.0
 _SEEN = """
 INSERT INTO shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
 """
+_LIVE = "SELECT count(*) FROM shared_servers WHERE seen_at > now() - %s * interval '1 second'"
+_LIVE_SECONDS: Final = 5
+"""A server that was not seen for longer has no share of what servers divide."""
 # Their claims are unknown with or without them.
 _FORGET = "DELETE FROM shared_servers WHERE seen_at < now() - interval '1 day'"
 
@@ -51,6 +54,8 @@ class SharedChanges:
         self._name = name
         self._watchers: dict[object, tuple[str, Heard]] = {}
         self._answered_at = float("-inf")
+        self.servers = 1
+        """How many servers live, as of a second ago."""
         self._lock = threading.Lock()
         self._is_over = False
         self._wake: tuple[int, ...] = ()
@@ -136,7 +141,8 @@ class SharedChanges:
             asked_at = time.monotonic()
             if is_due := asked_at - looked_at >= _EVERY_SECONDS:
                 connection.execute(_SEEN, (self._database.server, self._name))
-                looked_at = asked_at
+                (live,) = connection.execute(_LIVE, (_LIVE_SECONDS,)).fetchone()
+                self.servers, looked_at = max(1, live), asked_at
             else:
                 connection.execute("SELECT 1")
             self._answered_at = asked_at

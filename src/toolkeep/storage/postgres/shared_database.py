@@ -10,7 +10,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from toolkeep.errors import StoreUnavailable
 from toolkeep.host.after_fork import register_after_fork
@@ -41,19 +42,37 @@ class ServerId:
         self.text = secrets.token_hex(8)
 
 
+class History(Protocol):
+    """Notices a database that was restored from a backup."""
+
+    def count(self, connection: Any, place: str) -> int:
+        """As part of a transaction; raises where the database is older than before."""
+        ...
+
+    def remember(self, version: int) -> None:
+        """That transaction was committed."""
+        ...
+
+
 class SharedDatabase:
     """One connection for changes, which one thread at a time uses."""
 
     def __init__(
-        self, place: PostgresLocation, *, is_single: bool = False, server: "ServerId | None" = None
+        self,
+        place: PostgresLocation,
+        *,
+        is_single: bool = False,
+        server: "ServerId | None" = None,
+        history: "History | None" = None,
     ) -> None:
         """`is_single`: the operator says that there is no replica, so nothing is lost by a failover.
 
-        `server` is the same for all connections of a server.
+        `server` and `history` are the same for all connections of a server.
         """
         self.place = place
         self._server = server or ServerId()
         self._is_single = is_single
+        self._history = history
         self._lock = threading.Lock()
         self._connection: Any = None
         self._has_tables = False
@@ -73,12 +92,15 @@ class SharedDatabase:
         `patience_s` is how long it is repeated. Raises `StoreUnavailable`: then whether the change was made
         is not known.
         """
-
-        def transaction(connection: Any) -> Result:
-            with connection.pipeline(), connection.transaction():
-                return work(connection)
-
-        return self.read(transaction, patience_s=patience_s)
+        if self._history is None:
+            return self.read(lambda connection: _transaction(connection, work), patience_s=patience_s)
+        count = partial(self._history.count, place=self.place.shown)
+        counted, done = self.read(
+            lambda connection: _transaction(connection, lambda one: (count(one), work(one))),
+            patience_s=patience_s,
+        )
+        self._history.remember(counted)
+        return done
 
     def read(self, work: Callable[[Any], Result], *, patience_s: float | None = None) -> Result:
         """Run statements that change nothing, outside of a transaction; again where an answer was lost."""
@@ -174,6 +196,11 @@ class SharedDatabase:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _transaction(connection: Any, work: Callable[[Any], Result]) -> Result:
+    with connection.pipeline(), connection.transaction():
+        return work(connection)
 
 
 def columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:

@@ -30,7 +30,8 @@ Answer = TypeVar("Answer")
 
 REGISTERS: Final = "registers"
 """The topic of their changes; the key is the kind."""
-_FOLDER: Final = "shared-versions"
+VERSIONS: Final = "shared-versions"
+"""Below the state folder; a file for each set."""
 _TOKENS: Final = 16
 """The last changes, by token: one of them that is repeated after a lost answer is not made twice."""
 
@@ -60,7 +61,7 @@ class SharedRegister(Generic[Item]):
     def read(self) -> dict[str, Item]:
         """The items now; raises `StoreUnavailable`."""
         version, items = self._known
-        row = self._database.change(
+        row = self._database.read(
             lambda connection: connection.execute(_READ, (version, self._kind)).fetchone(), patience_s=0.5
         )
         found, content, mac = row or (0, b"", None)
@@ -133,17 +134,21 @@ class SeenVersion:
     """The highest version of a set that any process of this server has seen."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self._file = folder / _FOLDER / kind
+        self._file = folder / VERSIONS / kind
         self._highest = -1
+
+    def remembered(self) -> int:
+        """The highest version on disk."""
+        try:
+            return int(self._file.read_bytes())
+        except FileNotFoundError:
+            return 0
 
     def rise(self, version: int) -> int:
         """Remember a version; the highest one now."""
         if version > self._highest:
             with self._locked():
-                try:
-                    self._highest = int(self._file.read_bytes())
-                except FileNotFoundError:
-                    self._highest = 0
+                self._highest = self.remembered()
                 if version > self._highest:
                     write_whole(self._file, b"%d" % version)
                     self._highest = version
@@ -162,7 +167,7 @@ class SeenVersion:
 
 def forget_versions(folder: Path) -> list[str]:
     """Accept what the database has now, as after a restore; the kinds whose versions were forgotten."""
-    files = sorted((folder / _FOLDER).glob("[!.]*")) if (folder / _FOLDER).is_dir() else []
+    files = sorted((folder / VERSIONS).glob("[!.]*")) if (folder / VERSIONS).is_dir() else []
     for file in files:
         file.unlink()
     return [file.name for file in files]

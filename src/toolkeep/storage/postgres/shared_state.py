@@ -12,6 +12,7 @@ from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import WEBHOOK_SECRET_CHARS
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_folder import Alarm
+from toolkeep.storage.postgres.database_history import DatabaseHistory
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
@@ -20,7 +21,7 @@ from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
-from toolkeep.storage.postgres.shared_register import REGISTERS, SharedRegister
+from toolkeep.storage.postgres.shared_register import REGISTERS, Item, SharedRegister
 from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
@@ -40,7 +41,9 @@ class SharedState:
         self._folder = folder
         self._own_key = own_key
         self._server = ServerId()
+        self._history = DatabaseHistory(folder)
         self._databases: list[SharedDatabase] = []
+        self._registers: SharedDatabase | None = None
         self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
         key = row_key(settings, own_key)
@@ -56,9 +59,7 @@ class SharedState:
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""
-        key = row_key(self._settings, self._own_key)
-        register = SharedRegister("switches", bool, self._opened(), key, self._folder)
-        return SharedKeepState(self._folder, register, self.changes)
+        return SharedKeepState(self._folder, self._register("switches", bool), self.changes)
 
     def watch_tokens(self, changed: Callable[[], object]) -> None:
         """Call `changed` in another thread whenever a server changed a token."""
@@ -70,18 +71,20 @@ class SharedState:
 
     def signed_out(self) -> SharedSignedOut:
         """The sessions of the page that were ended on any server."""
-        key = row_key(self._settings, self._own_key)
-        register = SharedRegister(_SIGNED_OUT, float, self._opened(), key, self._folder)
-        return SharedSignedOut(register, _SIGNED_OUT, self.changes)
+        return SharedSignedOut(self._register(_SIGNED_OUT, float), _SIGNED_OUT, self.changes)
 
     def sign_in_codes(self) -> SharedSignInCodes:
         """The codes of links to the page."""
-        key = row_key(self._settings, self._own_key)
-        return SharedSignInCodes(SharedRegister("links", float, self._opened(), key, self._folder))
+        return SharedSignInCodes(self._register("links", float))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
         return _derived(self._settings, self._own_key, b"toolkeep secrets")
+
+    def is_usable(self) -> bool:
+        """Whether the database answers, and was not restored from a backup unnoticed."""
+        self.changes.start()
+        return self.changes.is_current and not self._history.is_behind
 
     def peers(self) -> Peers:
         """What this server and the others tell each other about their clients."""
@@ -103,9 +106,17 @@ class SharedState:
         for database in self._databases:
             database.close()
 
+    def _register(self, kind: str, item: type[Item]) -> SharedRegister[Item]:
+        """A register; they change rarely, and share a connection."""
+        if self._registers is None:
+            self._registers = self._opened()
+        return SharedRegister(
+            kind, item, self._registers, row_key(self._settings, self._own_key), self._folder
+        )
+
     def _opened(self) -> SharedDatabase:
         """A connection for one store, closed with all others."""
-        database = open_database(self._settings, self._server)
+        database = open_database(self._settings, self._server, self._history)
         self._databases.append(database)
         return database
 
@@ -114,7 +125,7 @@ def open_shared_tokens(
     settings: DatabaseSettings, own_key: Callable[[], bytes], folder: Path | None
 ) -> SharedTokens:
     """The tokens of a keep, over a connection of their own."""
-    database = open_database(settings)
+    database = open_database(settings, history=DatabaseHistory(folder) if folder else None)
     key = row_key(settings, own_key)
     return SharedTokens(SharedRegister(_TOKENS, KeptToken, database, key, folder), database)
 
@@ -124,9 +135,12 @@ def open_shared_sessions(settings: DatabaseSettings, own_key: Callable[[], bytes
     return PostgresSessionStates(open_database(settings), open_database(settings), row_key(settings, own_key))
 
 
-def open_database(settings: DatabaseSettings, server: ServerId | None = None) -> SharedDatabase:
+def open_database(
+    settings: DatabaseSettings, server: ServerId | None = None, history: DatabaseHistory | None = None
+) -> SharedDatabase:
     """A connection to the shared database; each store has its own."""
-    return SharedDatabase(PostgresLocation(settings.url), is_single=settings.is_single, server=server)
+    place = PostgresLocation(settings.url)
+    return SharedDatabase(place, is_single=settings.is_single, server=server, history=history)
 
 
 def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:

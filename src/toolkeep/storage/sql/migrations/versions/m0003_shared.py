@@ -27,6 +27,12 @@ def upgrade() -> None:
         schema=SCHEMA,
     )
     op.create_table(
+        "shared_histories",
+        sa.Column("server", sa.Text(), primary_key=True),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_table(
         "shared_claims",
         sa.Column("key", sa.Text(), primary_key=True),
         sa.Column("call_id", sa.Text(), nullable=False),
@@ -174,7 +180,7 @@ def downgrade() -> None:
     if _schema() is None:
         return
     entered = ("witness_requests", "logs", "additions", "measures", "sessions", "token_uses", "registers")
-    for table in (*entered, "claims", "servers"):
+    for table in (*entered, "claims", "histories", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
     for table in ("work", "messages", "events", "mcp_sessions"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
