@@ -105,6 +105,7 @@ def text(message: dict[str, Any]) -> str:
 # --- sessions ------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("SCL-2")
 def test_a_session_of_one_server_is_served_by_the_other_and_ends_on_both(
     postgres: Cluster, keeps: tuple[Keep, Keep]
 ) -> None:

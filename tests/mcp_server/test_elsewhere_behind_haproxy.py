@@ -184,6 +184,7 @@ def test_conformance_through_either_server(
     assert not results(done.stdout + done.stderr)["failed"]
 
 
+@pytest.mark.spec("SCL-2")
 def test_what_a_killed_server_was_running_has_an_unknown_outcome_once(
     servers: Balanced, client: Client
 ) -> None:

@@ -40,6 +40,7 @@ async def ask(client: Client, text: str) -> tuple[str, str]:
     return f"/v1/calls/{asked.data['call_id']}", asked.data["approval"]
 
 
+@pytest.mark.spec("SCL-2")
 def test_a_waiting_call_is_polled_and_cancelled_through_another_server(keeps: tuple[Keep, Keep]) -> None:
     async def act(one: Client, other: Client) -> Any:
         path, question = await ask(one, "first")
