@@ -86,7 +86,8 @@ class FileRecord:
 
     def watch_servers(self, heard: Callable[[int], object]) -> None:
         """Call `heard` each second with the number of servers on the database; never, without one."""
-        if (changes := self.shared_changes) is not None:
+        if self._shared is not None:
+            changes = self._shared.changes
             changes.watch("servers", lambda _: heard(changes.servers))
 
     def secret_key(self) -> bytes:
