@@ -759,7 +759,7 @@ class Keep(ToolCatalog):
                 await response.ask_ahead(step)
                 results += await self._side_by_side([response.call(at) for at in step])
         finally:
-            response.end()
+            await response.end()
         return results
 
     async def _side_by_side(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:

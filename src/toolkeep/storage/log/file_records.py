@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolkeep.approval.approval_store import Approvals
 from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.record_kinds import AuditAlarm as AuditAlarmRecord
 from toolkeep.audit.record_kinds import written
@@ -51,7 +52,6 @@ class FileRecord:
         self._shared = shared
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
-        self.approvals = SqliteApprovals(folder)
         self.sessions: SessionStates = SqliteSessionStates(folder) if shared is None else shared.sessions
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
@@ -59,6 +59,7 @@ class FileRecord:
         self._tell: Alarm = log_alarm
         self._secret_key: bytes | None = None
         self.ledger: Ledger = SqliteLedger(folder) if shared is None else shared.ledger
+        self.approvals: Approvals = SqliteApprovals(folder) if shared is None else shared.approvals
         clients = [
             WitnessClient(self.log, VerifierKey.parse(key), over_http(url), alarm=self._alarm)
             for url, key in (witnesses or {}).items()

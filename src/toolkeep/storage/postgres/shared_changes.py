@@ -75,6 +75,13 @@ class SharedChanges:
                 self._thread = threading.Thread(target=self._run, name="toolkeep-shared", daemon=True)
                 self._thread.start()
 
+    def appear(self, connection: Any) -> str:
+        """Mark this server as alive within a transaction, and from then on; returns its id."""
+        self.start()
+        server = self._database.server
+        connection.execute(_SEEN, (server, self._name))
+        return server
+
     def watch(self, topic: str, heard: Heard) -> Callable[[], None]:
         """Call `heard` in the thread after each change of a topic; returns what ends the watch.
 
