@@ -8,9 +8,12 @@ import pytest
 
 from tests.server.web.test_app import Visitor, visit
 from toolkeep import Answer, Keep, Question, Secret, ToolFailed, open_keep, tool
+from toolkeep.audit.findings import Finding, Kind, Report
 from toolkeep.config.schema import FILE_SCHEMA
 from toolkeep.limits import BODY_ARGUMENT_BYTES
 from toolkeep.server.api import audit_routes
+from toolkeep.server.web.static_files import Assets
+from toolkeep.server.web.templates_env import Renderer
 
 
 def rows(text: str) -> list[tuple[str, str]]:
@@ -206,3 +209,16 @@ def test_the_page_names_the_key_of_the_configuration_that_takes_policies(keep: K
     keys = re.findall(r"<code>([a-z_./]*)</code>", visit(keep, act))
     assert keys == ["policies", ".agent/config.yml"]
     assert "policies" in FILE_SCHEMA["properties"]
+
+
+def test_a_report_is_shown_with_and_without_the_logs_of_other_servers() -> None:
+    lost = Finding(kind=Kind.MISSING, message="<gone>", index=1)
+    report = Report(
+        log="b", origin="o", records=3, covered=3, torn_bytes=0, key="k", outside=(), findings=(lost,)
+    ).to_dict()
+    own = {**report, "is_intact": True, "findings": []}
+    template = Renderer(Assets())._environment.get_template("parts/verified.html")
+    assert "The log is intact." in template.render(report=own)
+    shown = template.render(report={**own, "others": [own, report]})
+    assert shown.count("b: intact.") == shown.count("b: not intact.") == 1
+    assert "missing: record 1: &lt;gone&gt;" in shown
