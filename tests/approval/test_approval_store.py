@@ -1,5 +1,6 @@
 """Where questions, answers and rules are kept: in memory and in a file, the same."""
 
+import contextlib
 import itertools
 import json
 import stat
@@ -9,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.approval.examples import BEGAN, NO, QUESTION, RULE, YES, Clock, question, yes
+from tests.approval.stores import server
+from tests.storage.cluster import Cluster
 from toolkeep.approval import approval_store as store_module
 from toolkeep.approval.approval_store import Approvals, MemoryApprovals, advance
 from toolkeep.approval.question import Answer, AnswerRefused, Rule, Standing
@@ -37,23 +41,30 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "postgres"])
 def store(request: pytest.FixtureRequest, folder: Path, clock: Clock) -> Iterator[Approvals]:
     if request.param == "memory":
         yield MemoryApprovals(clock)
-        return
-    store = SqliteApprovals(folder, clock)
-    yield store
-    store.close()
+    elif request.param == "file":
+        with closing(SqliteApprovals(folder, clock)) as store:
+            yield store
+    else:
+        cluster: Cluster = request.getfixturevalue("postgres")
+        with server(cluster.clean(), folder, clock) as shared:
+            yield shared
 
 
-@pytest.fixture
-def files(folder: Path, clock: Clock) -> Iterator[tuple[SqliteApprovals, SqliteApprovals]]:
-    """Two connections to the same file, as two processes have."""
-    first, second = SqliteApprovals(folder, clock), SqliteApprovals(folder, clock)
-    yield first, second
-    first.close()
-    second.close()
+@pytest.fixture(params=["file", "postgres"])
+def pair(request: pytest.FixtureRequest, folder: Path, clock: Clock) -> Iterator[tuple[Approvals, Approvals]]:
+    """Two connections to the same file, as two processes have; or two servers on one database."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "file":
+            opened = [SqliteApprovals(folder, clock) for _ in range(2)]
+            yield stack.enter_context(closing(opened[0])), stack.enter_context(closing(opened[1]))
+        else:
+            url = request.getfixturevalue("postgres").clean()
+            one, other = (server(url, folder / name, clock) for name in ("one", "other"))
+            yield stack.enter_context(one), stack.enter_context(other)
 
 
 def state_of(store: Approvals, question_id: str = QUESTION.id) -> str | None:
@@ -485,8 +496,8 @@ def test_everything_outlasts_the_store(folder: Path, clock: Clock) -> None:
     second.close()
 
 
-def test_what_one_connection_says_the_other_sees(files: tuple[SqliteApprovals, SqliteApprovals]) -> None:
-    first, second = files
+def test_what_one_connection_says_the_other_sees(pair: tuple[Approvals, Approvals]) -> None:
+    first, second = pair
     first.ask(QUESTION)
     assert [one.question for one in second.waiting()] == [QUESTION]
     second.answer(QUESTION.id, YES)
@@ -498,21 +509,30 @@ def test_what_one_connection_says_the_other_sees(files: tuple[SqliteApprovals, S
     assert second.rules() == []
 
 
+def test_the_quota_of_an_agent_holds_over_both(
+    pair: tuple[Approvals, Approvals], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "APPROVALS_WAITING", 5)
+    asked = itertools.count()
+    won = wins(lambda thread, _: pair[thread % 2].ask(numbered(next(asked))), questions=2)
+    assert sum(won) == 5
+
+
 def test_of_two_connections_exactly_one_answers_and_one_uses(
-    files: tuple[SqliteApprovals, SqliteApprovals],
+    pair: tuple[Approvals, Approvals],
 ) -> None:
     for number in range(20):
-        files[0].ask(numbered(number))
+        pair[0].ask(numbered(number))
 
     def answers(thread: int, number: int) -> bool:
         try:
-            files[thread % 2].answer(f"question-{number}", YES)
+            pair[thread % 2].answer(f"question-{number}", YES)
         except AnswerRefused:
             return False
         return True
 
     assert wins(answers) == [1] * 20
-    assert wins(lambda thread, number: files[thread % 2].use(numbered(number))) == [1] * 20
+    assert wins(lambda thread, number: pair[thread % 2].use(numbered(number))) == [1] * 20
 
 
 PROCESS = """
@@ -607,10 +627,10 @@ def rule(number: int) -> Rule:
     return msgspec.structs.replace(RULE, id=f"rule-{number}")
 
 
-def test_rules_of_two_connections_are_all_kept(files: tuple[SqliteApprovals, SqliteApprovals]) -> None:
-    for number, store in zip(range(10), itertools.cycle(files), strict=False):
+def test_rules_of_two_connections_are_all_kept(pair: tuple[Approvals, Approvals]) -> None:
+    for number, store in zip(range(10), itertools.cycle(pair), strict=False):
         store.add_rule(rule(number))
-    assert files[0].rules() == files[1].rules() == [rule(number) for number in range(10)]
+    assert pair[0].rules() == pair[1].rules() == [rule(number) for number in range(10)]
 
 
 ASKER = """

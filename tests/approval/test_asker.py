@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -20,7 +22,7 @@ from toolkeep.approval.question_text import preview_answer
 from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter_marks import Touches
-from toolkeep.errors import StateUnusable
+from toolkeep.errors import StateUnusable, StoreUnavailable
 from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, RULE_DAYS, SESSION_SECONDS
 from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource
 from toolkeep.storage.log.file_records import FileRecord
@@ -525,6 +527,23 @@ def test_a_call_that_waits_looks_only_whether_it_still_does() -> None:
     assert (store.looks, store.whole) == (3, 0)
 
 
+def test_a_call_goes_on_waiting_while_the_store_is_away() -> None:
+    class Away(Queue):
+        looks = 0
+
+        def is_waiting(self, question_id: str) -> bool:
+            self.looks += 1
+            if self.looks <= 2:
+                raise StoreUnavailable("postgresql://db", "is away", hint="wait")
+            self.answer(question_id, says())
+            return super().is_waiting(question_id)
+
+    runs = Runs()
+    desk = Desk(runs.tool, wait_s=60)
+    desk.store = desk.keep._pipeline.asker.store = Away(desk.clock)
+    assert desk.call().ok
+
+
 def test_an_agent_with_too_many_questions_is_told_so_and_others_are_asked_about() -> None:
     runs, person = Runs(), Person(says())
     desk = Desk(runs.tool, approver=person)
@@ -622,6 +641,81 @@ def test_giving_up_while_a_person_is_asked_withdraws_the_question() -> None:
     assert (desk.store.waiting(), runs.made) == ([], [])
     records = [entry.record for entry in desk.record.log.entries]
     assert records[-1]["codes"] == [Code.CANCELLED.value]
+
+
+METHODS = (
+    "ask",
+    "answer",
+    "is_waiting",
+    "standing",
+    "use",
+    "withdraw",
+    "session_answer",
+    "rules",
+    "add_rule",
+)
+
+
+class Slow(Queue):
+    """Approvals that wait for a network, so that no event loop may call them itself."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.thread = ThreadPoolExecutor(1)
+        self.may_ask = threading.Event()
+        self.may_ask.set()
+        self.called: set[str] = set()
+        for name in METHODS:
+            setattr(self, name, self._slow(getattr(self, name)))
+
+    def _slow(self, method: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            self.called.add(method.__name__)
+            assert threading.current_thread() is not threading.main_thread()
+            if method.__name__ == "ask":
+                self.loop.call_soon_threadsafe(self.was_asked.set)
+                assert self.may_ask.wait(20)
+            return method(*arguments)
+
+        return call
+
+    async def run(self, method: Callable[..., Any], *arguments: object) -> Any:
+        self.loop = asyncio.get_running_loop()
+        return await self.loop.run_in_executor(self.thread, method, *arguments)
+
+
+def slow_desk(runs: Runs, approver: Any) -> tuple[Desk, Slow]:
+    desk = Desk(runs.tool, approver=approver)
+    store = Slow(desk.clock)
+    desk.keep._pipeline.asker = ApprovalGate(store, approver=approver, wait_s=60, clock=desk.clock)
+    return desk, store
+
+
+def test_a_slow_store_does_not_block_the_event_loop() -> None:
+    runs = Runs()
+    desk, store = slow_desk(runs, lambda _: says(reach="rule"))
+    assert asyncio.run(desk.call_soon()).ok
+    desk, other = slow_desk(runs, lambda _: says(reach="session"))  # without a session it does not count
+    assert not asyncio.run(desk.call_soon()).ok
+    assert (store.called | other.called, len(runs.made)) == (set(METHODS), 1)
+
+
+def test_giving_up_while_a_question_is_put_withdraws_it() -> None:
+    async def scenario() -> None:
+        call = asyncio.create_task(desk.call_soon())
+        await store.was_asked.wait()
+        call.cancel()
+        await asyncio.sleep(0)
+        store.may_ask.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    runs = Runs()
+    desk, store = slow_desk(runs, lambda _: says())
+    store.may_ask.clear()
+    asyncio.run(scenario())
+    assert store.thread.submit(store.waiting).result() == []
+    assert runs.made == []
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):

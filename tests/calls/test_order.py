@@ -179,7 +179,7 @@ def used_before(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep._pipeline.asker, "approve", _used)
 
 
-def _used(call: PermittedCall, asked: Any) -> Any:
+async def _used(call: PermittedCall, asked: Any) -> Any:
     return refuse(call.request, Code.APPROVAL_NEEDED, "It was used before", "Call again.")
 
 

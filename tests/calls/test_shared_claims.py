@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,12 @@ def url(postgres: Cluster) -> str:
 
 
 def open_server(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, key: str = KEY, more: str = ""
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    key: str = KEY,
+    more: str = "",
+    **options: Any,
 ) -> Keep:
     """A keep as on a machine of its own."""
     home = folder / "home"
@@ -28,7 +34,7 @@ def open_server(
     (home / ".agent" / "config.yml").write_text(CONFIGURATION.format(url=url, key=key) + more)
     monkeypatch.setenv("HOME", str(home))
     (folder / "project").mkdir()
-    return open_keep(project=folder / "project", built_in=False)
+    return open_keep(project=folder / "project", built_in=False, **options)
 
 
 class Till:

@@ -264,6 +264,29 @@ def test_a_call_too_soon_after_others_is_answered_at_once(others: tuple[str, str
     run(scenario())
 
 
+def test_servers_divide_the_concurrency_and_the_rate_of_an_agent() -> None:
+    async def scenario() -> None:
+        admission = limited(agent_concurrency=4, tool_concurrency=1, queue=9)
+        admission.divide(3)
+        slots = [await enter(admission, "first")]
+        waiters = [await waiting(admission, f"tool_{number}") for number in range(3)]
+        admission.divide(2)  # one more may run
+        slots.append(await waiters[0])
+        assert not waiters[1].done()
+        admission.divide(1)
+        slots += [await waiters[1], await waiters[2]]
+        assert admission.running == 4
+        hurried = Admission(CallLimits(calls_per_second=1.0, burst=4.0), FakeClock())
+        hurried.divide(2)
+        slots += [await enter(hurried) for _ in range(2)]
+        assert await refused(hurried) is Code.RATE_LIMITED
+        for slot in slots:
+            slot.release()
+        assert admission.running == 0
+
+    run(scenario())
+
+
 def test_gates_that_stand_idle_are_forgotten_and_busy_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         monkeypatch.setattr(admission_module, "_REMEMBERED", 4)

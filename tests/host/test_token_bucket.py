@@ -35,3 +35,14 @@ def test_a_long_pause_gives_back_no_more_than_a_burst() -> None:
 
 def test_without_a_rate_anything_passes() -> None:
     assert all(taken(TokenBucket(0.0, 1.0, Clock()), 100))
+
+
+def test_servers_divide_rate_and_burst() -> None:
+    bucket = TokenBucket(4.0, 6.0, clock := Clock())
+    assert [bucket.take(servers=2) for _ in range(4)] == [True, True, True, False]
+    clock.now += 1.0
+    assert [bucket.take(servers=2) for _ in range(3)] == [True, True, False]
+    clock.now += 1.0
+    assert [bucket.take(servers=100) for _ in range(2)] == [False, False]
+    clock.now += 3600.0
+    assert [bucket.take(servers=100) for _ in range(2)] == [True, False]

@@ -224,6 +224,15 @@ def test_requests_of_one_token_are_bounded_in_number_and_rate(keep: Keep) -> Non
     assert later == [200, 200, 429]
 
 
+def test_servers_on_one_database_divide_the_rate_of_a_token(keep: Keep) -> None:
+    async def act(client: Client) -> list[int]:
+        keep._pipeline.admission.divide(3)
+        ada = client.as_agent("ada", "call")
+        return [(await ada.call("add", {"a": 1})).status for _ in range(2)]
+
+    assert talk(keep, act, limits=ServerLimits(requests_per_second=0.001, burst=3)) == [200, 429]
+
+
 def test_a_full_server_says_so(keep: Keep) -> None:
     response = talk(keep, lambda client: client.get("/v1/tools"), limits=ServerLimits(in_flight=0))
     assert (response.status, response.code) == (503, "ACODE-TSR-068")

@@ -7,7 +7,8 @@ the store obeys them.
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,11 +23,25 @@ from toolkeep.approval.question import (
     check_answer,
     covered,
 )
-from toolkeep.limits import APPROVALS_BYTES, APPROVALS_WAITING, SESSION_SECONDS
+from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVALS_BYTES, APPROVALS_WAITING, SESSION_SECONDS
+
+Result = TypeVar("Result")
 
 
 class Approvals(Protocol):
-    """Store of approval requests. Every change is atomic across processes."""
+    """Store of approval requests. Every change is atomic across processes, and across servers that share it.
+
+    An event loop calls the methods through `run`: a store may wait for a network.
+    """
+
+    async def run(self, method: Callable[..., Result], *arguments: object) -> Result:
+        """Call a method of this store without blocking the event loop."""
+
+    def watch(self, heard: Callable[[str], object]) -> AbstractContextManager[float]:
+        """Call `heard`, in any thread, with the id of each question that changed; empty if any may have.
+
+        Gives the interval in seconds at which the questions must be polled besides.
+        """
 
     def ask(self, question: Question) -> bool:
         """Enqueue a question; False if the agent's quota is used up."""
@@ -60,6 +75,9 @@ class Approvals(Protocol):
 
     def revoke(self, rule_id: str) -> bool:
         """Revoke a rule; whether it existed."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 def advance(standing: Standing, answer: Answer, now: float) -> Standing:
@@ -158,7 +176,19 @@ OVER: Final = ("used", "withdrawn", "denied")
 """Final states; expired questions are removed soon anyway."""
 
 
-class MemoryApprovals:
+class EmbeddedApprovals:
+    """What the stores in memory and in files have in common: they answer at once, and are polled."""
+
+    async def run(self, method: Callable[..., Result], *arguments: object) -> Result:
+        """Call a method."""
+        return method(*arguments)
+
+    def watch(self, heard: Callable[[str], object]) -> AbstractContextManager[float]:  # noqa: ARG002 -- polled
+        """The interval of polling."""
+        return nullcontext(APPROVAL_POLL_SECONDS)
+
+
+class MemoryApprovals(EmbeddedApprovals):
     """In-memory approvals, lost with the process."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -269,6 +299,9 @@ class MemoryApprovals:
         """Revoke a rule; whether it existed."""
         with self._lock:
             return self._rules.pop(rule_id, None) is not None
+
+    def close(self) -> None:
+        """Keep everything: there is nothing to close."""
 
 
 def _size(question: Question) -> int:

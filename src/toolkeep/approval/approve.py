@@ -46,7 +46,7 @@ from toolkeep.calls import (
 )
 from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.vocabulary import Danger
-from toolkeep.errors import Code, ToolkeepError
+from toolkeep.errors import Code, StoreUnavailable, ToolkeepError
 from toolkeep.events import ApprovalDecided, ApprovalRequested, Event
 from toolkeep.flow.facts import FlowFacts
 from toolkeep.flow.session_state import Origin
@@ -54,7 +54,7 @@ from toolkeep.flow.value_source import BodyOf, find_source
 from toolkeep.host.log_lines import has_listener
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.pointers import escaped
-from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
+from toolkeep.limits import APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
 from toolkeep.text.display import HIDDEN, shorten, visible_lines
 
 
@@ -158,24 +158,26 @@ class ApprovalGate:
         store learns no secret.
         """
         why = self._reasons(call)
-        ahead = self._ahead.pop(call.request.id, None)
+        ahead = self._ahead.get(call.request.id)
         if not why and ahead is None:
             return _NOT_NEEDED
         question = self._question(call, sealed, why)
-        if ahead is None or not self._holds(ahead.question, question, call):
+        holds = ahead is not None and await self._holds(ahead.question, question, call)
+        # After the look at the store, which may fail: what is left here is withdrawn after the response.
+        self._ahead.pop(call.request.id, None)
+        if ahead is None or not holds:
             if ahead is not None:
-                self._give_up(ahead)
+                await self._give_up(ahead)
             if not why:
                 return _NOT_NEEDED
             # Looked up before anything is queued: a covered call must not show up in anybody's inbox.
-            if (earlier := self._remembered_approval(call, question)) is not None:
+            if (earlier := await self._remembered_approval(call, question)) is not None:
                 return Asked(approval=earlier)
             # Nobody could ever answer: refuse at once rather than let the call wait for its time limit.
             if not self._can_ask:
                 return _no_approver(call, question)
-            if not self.store.ask(question):
+            if not await self._put(question):
                 return _too_many(call, question)
-            self._tell_requested(question)
             ahead = Ahead(question)
         return await self._waited(call, ahead, waiting)
 
@@ -187,12 +189,12 @@ class ApprovalGate:
             async with waiting():
                 standing = await self._answered(question, asked.prompt)
         except ApproverFailed:
-            self._withdraw(question)
+            await self._withdraw(question)
             self._tell_decided(question, None, "withdrawn")
             return _not_asked(call, question, "asking for it failed", "Do without it, or tell the operator.")
         # Also on cancellation: an approval that comes later must not be waiting for a call that is gone.
         except BaseException:
-            self._withdraw(question)
+            await self._withdraw(question)
             self._tell_decided(question, None, "withdrawn")
             raise
         answer = None if standing is None else standing.answer
@@ -201,7 +203,7 @@ class ApprovalGate:
         waited = Waited(id=question.id, asked_at=question.asked_at, waited_ms=took_ms)
         # No answer is a no (fail closed), also when the question was removed from the store.
         if standing is None or answer is None or standing.state in ("waiting", "expired"):
-            self._withdraw(question)
+            await self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"This call to '{question.tool}' was not approved in time"
             hint = "Do without it, or tell the user: `toolkeep approvals list` shows the calls that wait."
@@ -220,49 +222,63 @@ class ApprovalGate:
             or (tool.danger is Danger.LOW and self._is_paranoid)
         )
 
-    def question_of(self, call: PermittedCall, sealed: bytes) -> Question | None:
+    async def question_of(self, call: PermittedCall, sealed: bytes) -> Question | None:
         """What a person is yet to be asked about a call; None if nothing, or if nobody could be."""
         why = self._reasons(call) if self._can_ask else ()
         question = self._question(call, sealed, why) if why else None
-        if question is None or self._remembered_approval(call, question) is not None:
+        if question is None or await self._remembered_approval(call, question) is not None:
             return None
         ahead = self._ahead.get(call.request.id)
-        return None if ahead is not None and self._holds(ahead.question, question, call) else question
+        is_put = ahead is not None and await self._holds(ahead.question, question, call)
+        return None if is_put else question
 
-    def ask_ahead(self, questions: Sequence[Question]) -> None:
+    async def ask_ahead(self, questions: Sequence[Question]) -> None:
         """Put the questions of one response at once, before its calls run (FLO-7).
 
         Each call finds its own when it comes to `ask`, where it is decided again.
         """
-        self.forget_ahead(question.call_id for question in questions)
-        placed = [question for question in questions if self.store.ask(question)]
-        for question in placed:
-            self._tell_requested(question)
-        prompt, prompter = None, self._prompter
+        await self.forget_ahead(question.call_id for question in questions)
+        placed = []
+        for question in questions:
+            if await self._put(question):
+                self._ahead[question.call_id] = Ahead(question)
+                placed.append(question)
+        prompter = self._prompter
         # Another approver is called for each call in its turn: it may block on one key press.
         if placed and prompter is not None and prompter.takes_several:
             prompt = prompter.put_all(placed)
-        self._ahead.update({question.call_id: Ahead(question, prompt) for question in placed})
+            self._ahead.update({question.call_id: Ahead(question, prompt) for question in placed})
 
-    def forget_ahead(self, call_ids: Iterable[str]) -> None:
+    async def forget_ahead(self, call_ids: Iterable[str]) -> None:
         """Withdraw questions of calls that will not be made."""
         for call_id in call_ids:
             if (ahead := self._ahead.pop(call_id, None)) is not None:
-                self._give_up(ahead)
+                await self._give_up(ahead)
 
-    def _give_up(self, ahead: Ahead) -> None:
-        self._withdraw(ahead.question)
+    async def _put(self, question: Question) -> bool:
+        """Put a question; False if the agent's quota is used up."""
+        try:
+            is_put = await self.store.run(self.store.ask, question)
+        except (StoreUnavailable, asyncio.CancelledError):  # whether it was put is not known
+            await self._withdraw(question)
+            raise
+        if is_put:
+            self._tell_requested(question)
+        return is_put
+
+    async def _give_up(self, ahead: Ahead) -> None:
+        await self._withdraw(ahead.question)
         self._tell_decided(ahead.question, None, "withdrawn")
         if ahead.prompt is not None:
             ahead.prompt.leave(ahead.question, None)
 
-    def _holds(self, shown: Question, now: Question, call: PermittedCall) -> bool:
+    async def _holds(self, shown: Question, now: Question, call: PermittedCall) -> bool:
         """Whether the question that was put ahead is still that of the call.
 
         Not if there is a reason to ask now that the person was not shown. Text from outside that calls before
         it in the response brought is none: the model had chosen this call by then.
         """
-        standing = self.store.standing(shown.id)
+        standing = await self.store.run(self.store.standing, shown.id)
         if standing is None or bound(shown) != bound(now):
             return False
         if standing.state == "denied":
@@ -275,13 +291,13 @@ class ApprovalGate:
             return self._clock() < shown.expires_at  # while earlier calls ran, it may have expired
         return bool(now.why)
 
-    def _withdraw(self, question: Question) -> None:
+    async def _withdraw(self, question: Question) -> None:
         """Withdraw a question that the caller no longer waits for.
 
         If the store fails, it expires by itself.
         """
         try:
-            self.store.withdraw(question.id)
+            await self.store.run(self.store.withdraw, question.id)
         except ToolkeepError as error:
             log.warning("an approval request was not withdrawn", extra={"error_code": error.code.value})
 
@@ -309,23 +325,23 @@ class ApprovalGate:
             )
         )
 
-    def approve(self, call: PermittedCall, asked: Asked) -> ApprovedCall | Refusal:
+    async def approve(self, call: PermittedCall, asked: Asked) -> ApprovedCall | Refusal:
         """Consume the approval and return the approved call."""
         question = asked.question
         if question is None:
             return ApprovedCall(permitted=call, approval=asked.approval)
-        standing = self.store.standing(question.id)
+        standing = await self.store.run(self.store.standing, question.id)
         # Bound to the tool and grant of *now*: a definition or policy set that changed during the wait voids
         # the yes.
         now = replace(question, definition_hash=call.tool.definition_hash, grant_hash=call.grant_hash)
-        if standing is None or standing.answer is None or not self.store.use(now):
+        answer = None if standing is None else standing.answer
+        if answer is None or not await self.store.run(self.store.use, now):
             message = "The approval no longer matches the call, or was already used"
             refusal = refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to request another.")
             return replace(refusal, waited=asked.waited)
-        answer = standing.answer
         # After `use` succeeded: an approval that turned out void must not create a rule.
         if answer.reach == "rule":
-            self._remember(question, answer)
+            await self._remember(question, answer)
         approval = Approval(approver=answer.approver, way=answer.way, id=question.id)
         return ApprovedCall(permitted=call, approval=approval, waited=asked.waited)
 
@@ -352,15 +368,16 @@ class ApprovalGate:
         )
         return tuple(reason for holds, reason in reasons if holds)
 
-    def _remembered_approval(self, call: PermittedCall, question: Question) -> Approval | None:
+    async def _remembered_approval(self, call: PermittedCall, question: Question) -> Approval | None:
         """An earlier approval that covers the call: for this session, or as a rule."""
         # High danger and explicit confirmation are asked about every time; a remembered approval must not
         # skip them.
         if not question.may_be_remembered or call.request.options.requires_confirmation:
             return None
-        if (answer := self.store.session_answer(question)) is not None:
+        answer = await self.store.run(self.store.session_answer, question)
+        if answer is not None:
             return Approval(approver=answer.approver, way="session")
-        rule = covering_rule(self.store.rules(), question)
+        rule = covering_rule(await self.store.run(self.store.rules), question)
         return None if rule is None else Approval(approver=rule.approver, way="rule", id=rule.id)
 
     def _question(self, call: PermittedCall, sealed: bytes, why: tuple[str, ...]) -> Question:
@@ -427,37 +444,52 @@ class ApprovalGate:
     async def _answered(self, question: Question, prompt: Prompt | None) -> Standing | None:
         """Wait until the question is answered or expires.
 
-        From the host's approver, or from another process by polling.
+        From the host's approver, from another process or on another server.
         """
         over: str | None = None
         loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+
+        def heard(question_id: str) -> None:
+            if question_id in ("", question.id):
+                loop.call_soon_threadsafe(changed.set)
+
         # Monotonic: setting the wall clock back must not extend it.
         until = loop.time() + question.expires_at - max(question.asked_at, self._clock())
-        if prompt is None and self._prompter is not None and self.store.is_waiting(question.id):
+        if prompt is None and self._prompter is not None and await self._is_waiting(question):
             prompt = self._prompter.put(question)
         asking = prompt.task if prompt is not None else None
         try:
-            while True:
-                is_over = self._clock() >= question.expires_at or loop.time() >= until
-                if is_over or not self.store.is_waiting(question.id):
-                    standing = self.store.standing(question.id)
-                    over = _why_over(standing)
-                    return standing
-                if asking is not None and asking.done():
-                    # The approver cancelled itself: that is no approval (fail closed).
-                    if asking.cancelled():
-                        raise ApproverFailed
-                    asking.result()
-                    if not self._wait_s:
-                        return None
-                    asking = None
-                    continue
-                await _poll(asking)
+            with self.store.watch(heard) as poll_s:
+                while True:
+                    changed.clear()  # before the look: what changes after it is heard
+                    is_over = self._clock() >= question.expires_at or loop.time() >= until
+                    if is_over or not await self._is_waiting(question):
+                        standing = await self.store.run(self.store.standing, question.id)
+                        over = _why_over(standing)
+                        return standing
+                    if asking is not None and asking.done():
+                        # The approver cancelled itself: that is no approval (fail closed).
+                        if asking.cancelled():
+                            raise ApproverFailed
+                        asking.result()
+                        if not self._wait_s:
+                            return None
+                        asking = None
+                        continue
+                    await _wait(asking, changed, min(poll_s, until - loop.time()))
         finally:
             if prompt is not None:
                 prompt.leave(question, over)
 
-    def _remember(self, question: Question, answer: Answer) -> None:
+    async def _is_waiting(self, question: Question) -> bool:
+        """Whether a question is unanswered, as far as is known: the call outlasts an outage of the store."""
+        try:
+            return await self.store.run(self.store.is_waiting, question.id)
+        except StoreUnavailable:
+            return True
+
+    async def _remember(self, question: Question, answer: Answer) -> None:
         """Store the approval as a rule that covers later calls."""
         now = self._clock()
         constraints = covered(question, answer)
@@ -474,7 +506,7 @@ class ApprovalGate:
             # Capped here too: an answer comes from a client that may send any number.
             ends_at=now + min(max(1, answer.days), RULE_DAYS) * 86_400,
         )
-        self.store.add_rule(rule)
+        await self.store.run(self.store.add_rule, rule)
 
 
 def _why_over(standing: Standing | None) -> str:
@@ -484,11 +516,13 @@ def _why_over(standing: Standing | None) -> str:
     return "The approval request has expired; the call was not made."
 
 
-async def _poll(asking: "asyncio.Future[Any] | None") -> None:
-    if asking is None:
-        await asyncio.sleep(APPROVAL_POLL_SECONDS)
-    else:
-        await asyncio.wait({asking}, timeout=APPROVAL_POLL_SECONDS)
+async def _wait(asking: "asyncio.Future[Any] | None", changed: asyncio.Event, most_s: float) -> None:
+    heard = asyncio.ensure_future(changed.wait())
+    try:
+        awaited = {heard} if asking is None else {heard, asking}
+        await asyncio.wait(awaited, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        heard.cancel()
 
 
 def _flow_lines(call: PermittedCall, body_of: BodyOf) -> Iterator[FlowLine]:

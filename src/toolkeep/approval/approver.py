@@ -103,26 +103,26 @@ class Prompter:
             answers = await self._said_to_all(questions)
         # All of them first: the second act of a critical call must not delay the others.
         taken = [
-            self._take(question, answer)
+            await self._take(question, answer)
             for question, answer in zip(questions, answers, strict=True)
             if question.id in prompt.questions
         ]
         while taken:
             standing = taken.pop(0)
             if standing is not None and standing.state == "waiting":
-                second = self._take(standing.question, await self._said(standing.question))
+                second = await self._take(standing.question, await self._said(standing.question))
                 taken.insert(0, second)
 
-    def _take(self, question: Question, answer: Answer | None) -> Standing | None:
+    async def _take(self, question: Question, answer: Answer | None) -> Standing | None:
         """Store an answer; an invalid one counts as none, never as a yes."""
         if answer is None:
             return None
         try:
-            return self._store.answer(question.id, answer)
+            return await self._store.run(self._store.answer, question.id, answer)
         except AnswerRefused as refused:
             fields = {"reason": refused.reason}
             log.warning("an answer was rejected: %(reason)s", fields, extra=fields)
-            self._store.withdraw(question.id)
+            await self._store.run(self._store.withdraw, question.id)
             return None
 
     async def _said(self, question: Question) -> Answer | None:

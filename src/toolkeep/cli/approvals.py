@@ -23,7 +23,7 @@ from toolkeep.limits import LISTED_NAMES
 from toolkeep.text.display import echo_name, listing, shorten, visible
 
 if TYPE_CHECKING:
-    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+    from toolkeep.approval.approval_store import Approvals
 
 
 class ListByDefault(CommandGroup):
@@ -54,20 +54,18 @@ class NotAnswered(ToolkeepError):
 
 
 @contextlib.contextmanager
-def approvals_of(project: Path | None) -> "Iterator[SqliteApprovals]":
+def approvals_of(project: Path | None) -> "Iterator[Approvals]":
     """Open the approval store of a project."""
-    from toolkeep.keep.open import open_state, project_folder
-    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+    from toolkeep.keep.open import open_approvals, project_folder
 
-    state = open_state(project_folder(project))
-    if state is None:
-        hint = "set TOOLKEEP_HOME to the state folder of the keep in which the call waits"
-        raise NotAnswered("there is no state folder, so no call can wait", hint=hint)
-    with contextlib.closing(SqliteApprovals(state.folder)) as approvals:
+    with open_approvals(project_folder(project)) as approvals:
+        if approvals is None:
+            hint = "set TOOLKEEP_HOME to the state folder of the keep in which the call waits"
+            raise NotAnswered("there is no state folder, so no call can wait", hint=hint)
         yield approvals
 
 
-def waiting_question(approvals: "SqliteApprovals", given: str, project: Path | None = None) -> Question:
+def waiting_question(approvals: "Approvals", given: str, project: Path | None = None) -> Question:
     """Find a pending request of the project by id or prefix; raises if there is none."""
     waiting = [standing.question for standing in approvals.waiting()]
     found = [question for question in waiting if given and question.id.startswith(given)]
@@ -82,7 +80,7 @@ def waiting_question(approvals: "SqliteApprovals", given: str, project: Path | N
 
 
 def waiting_questions(
-    approvals: "SqliteApprovals", given: str | None, project: Path | None = None
+    approvals: "Approvals", given: str | None, project: Path | None = None
 ) -> list[Question]:
     """Find a pending request, or those of one response by its id; without an id, what waits alone."""
     if given is None:
@@ -96,7 +94,7 @@ def waiting_questions(
     return [waiting_question(approvals, given, project)]
 
 
-def _only_questions(approvals: "SqliteApprovals", project: Path | None) -> list[Question]:
+def _only_questions(approvals: "Approvals", project: Path | None) -> list[Question]:
     """The pending requests, if there is exactly one, or if all are of one response."""
     waiting = [standing.question for standing in approvals.waiting()]
     responses = {question.response for question in waiting}
@@ -130,7 +128,7 @@ def _elsewhere(project: Path | None, waiting: Sequence[Question], given: str) ->
     return f" of {visible(str(root))}", hint
 
 
-def take(approvals: "SqliteApprovals", question: Question, answer: Answer) -> Standing:
+def take(approvals: "Approvals", question: Question, answer: Answer) -> Standing:
     """Store an answer; raises if it is not valid."""
     try:
         return approvals.answer(question.id, answer)

@@ -32,7 +32,7 @@ from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.display import counted
 
 if TYPE_CHECKING:
-    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+    from toolkeep.approval.approval_store import Approvals
 
 _DAY_SECONDS = 86_400  # a unit, no bound
 
@@ -118,14 +118,14 @@ def command(
     _finish(standing, answer, as_json=as_json)
 
 
-def _given(approvals: "SqliteApprovals", question: Question, answer: Answer) -> Standing:
+def _given(approvals: "Approvals", question: Question, answer: Answer) -> Standing:
     """Store an approval, as often as the call needs one."""
     for _ in range(question.acts - question.acts_done):
         standing = take(approvals, question, answer)
     return standing
 
 
-def _approve_several(approvals: "SqliteApprovals", questions: Sequence[Question], *, as_json: bool) -> None:
+def _approve_several(approvals: "Approvals", questions: Sequence[Question], *, as_json: bool) -> None:
     """Ask which calls of one response to approve; the others still wait."""
     import asyncio
 

@@ -31,12 +31,11 @@ from toolkeep.flow.session_store import MemorySessionStates, SessionStates
 from toolkeep.flow.tracker import Flow
 from toolkeep.keep.approval_preview import ApprovalPreview
 from toolkeep.keep.approval_preview import preview_approval_need as asking
-from toolkeep.keep.open import open_sessions
+from toolkeep.keep.open import open_approvals, open_sessions
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.cedar_engine import AgentEntity
 from toolkeep.policy.decision_explain import Explanation, PolicyResult, Touch, explain
 from toolkeep.policy.policy_settings import Grant
-from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 from toolkeep.storage.sqlite.bodies_db import Bodies
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 from toolkeep.text.display import echo_name, visible
@@ -177,12 +176,8 @@ def _hidden(authorizer: Authorizer, tool: RegisteredTool, agent: str, grant: Gra
 
 
 def _asking(world: ProjectContext, call: PermittedCall) -> ApprovalPreview:
-    kept = SqliteApprovals(world.state.folder) if world.state else None
-    try:
+    with open_approvals(world.root) as kept:
         return asking(call, kept, is_paranoid=world.settings.is_paranoid)
-    finally:
-        if kept is not None:
-            kept.close()
 
 
 def _data(answer: Answer) -> dict[str, Any]:

@@ -206,22 +206,24 @@ def command(
             stack.enter_context(followed.followed(keep, root))
         elif served:
             stack.enter_context(served.followed(keep))
-        stack.enter_context(_waiting_calls_said(folder, public if has_page else "", as_json=as_json))
+        stack.enter_context(_waiting_calls_said(keep, folder, public if has_page else "", as_json=as_json))
         serve(app, sock, limits, say_begun)
 
 
 @contextlib.contextmanager
-def _waiting_calls_said(folder: Path | None, page: str, *, as_json: bool) -> Iterator[None]:
-    """Say on a terminal when a call begins to wait: also one of `toolkeep mcp`, whose client may not."""
+def _waiting_calls_said(keep: "Keep", folder: Path | None, page: str, *, as_json: bool) -> Iterator[None]:
+    """Say when a call begins to wait, also on another server, or in `toolkeep mcp`, whose client may not."""
     if folder is None or as_json or not is_terminal(sys.stderr):
         yield
         return
     from toolkeep.approval.question_text import name
     from toolkeep.config.accepted_code import stamp_of
     from toolkeep.storage.sql.change_feed import StateChangeFeed
-    from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
     said: set[str] = set()
+    heard: list[int] = [0]
+    approvals = keep.record.approvals
+    files = [folder / f"approvals.db{end}" for end in ("", "-wal")]
     where = f", or {page}/ui/approvals" if page else ""
 
     def look() -> None:
@@ -231,9 +233,11 @@ def _waiting_calls_said(folder: Path | None, page: str, *, as_json: bool) -> Ite
                 what = f"{name(question.tool)} (danger: {question.danger}), called by {name(question.agent)},"
                 warn(f"{what} waits for approval: toolkeep approve {name(question.id[:8])}{where}")
 
-    with contextlib.closing(SqliteApprovals(folder)) as approvals:
-        files = [folder / f"approvals.db{end}" for end in ("", "-wal")]
-        feed = StateChangeFeed(lambda: tuple(map(stamp_of, files)), look)
+    def hear(_: str) -> None:
+        heard[0] += 1
+
+    with approvals.watch(hear):
+        feed = StateChangeFeed(lambda: (*heard, *map(stamp_of, files)), look)
         try:
             yield
         finally:

@@ -135,6 +135,20 @@ class Admission:
         """Guards all counters: entering, leaving, holders of slots."""
         self._gates: OrderedDict[_Key, _Gate] = OrderedDict()
         self._admitted = 0
+        self.servers = 1
+        """How many have a part of the limits."""
+        self._agent_concurrency = limits.agent_concurrency
+
+    def divide(self, servers: int) -> None:
+        """Take an equal part of the rates, and of the concurrency of each agent."""
+        with self.lock:
+            if servers == self.servers:
+                return
+            self.servers = servers
+            self._agent_concurrency = max(1, self._limits.agent_concurrency // servers)
+            for (kind, _), gate in self._gates.items():
+                while kind == "agent" and gate.waiting and gate.running < self._agent_concurrency:
+                    self._wake(gate)
 
     async def admit(self, request: ToolCall, tool: str) -> Slot | Refusal:
         """A slot, at once or after waiting; or a refusal."""
@@ -166,7 +180,7 @@ class Admission:
         by_agent, by_tool = wanted
         with self.lock:
             agent = self._gate(by_agent)
-            if agent.running >= limits.agent_concurrency:
+            if agent.running >= self._agent_concurrency:
                 return None
             agent.running += 1  # Before the other gate is created, which may evict idle gates.
             tool = self._gate(by_tool)
@@ -179,7 +193,7 @@ class Admission:
 
     @property
     def _concurrency(self) -> tuple[int, int]:
-        return self._limits.agent_concurrency, self._limits.tool_concurrency
+        return self._agent_concurrency, self._limits.tool_concurrency
 
     def leave(self, gates: Iterable[_Gate]) -> None:
         """An admitted call is over; requires the lock."""
@@ -229,7 +243,7 @@ class Admission:
         with self.lock:
             gate = self._gate(key)
             # Rate before concurrency: a flood must not fill the queue.
-            if not gate.bucket.take():
+            if not gate.bucket.take(self.servers):
                 return refuse(
                     request,
                     Code.RATE_LIMITED,

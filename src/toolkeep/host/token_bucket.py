@@ -16,12 +16,16 @@ class TokenBucket:
         self._clock = clock
         self._at = clock()
 
-    def take(self) -> bool:
-        """Take a token; False if the bucket is empty (rate limited)."""
+    def take(self, servers: int = 1) -> bool:
+        """Take a token; False if the bucket is empty (rate limited).
+
+        So many servers have an equal part of rate and bucket each.
+        """
         if not self._rate:
             return True
         now = self._clock()
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        most = max(1.0, self._burst / servers)
+        self._left = min(most, self._left + (now - self._at) * self._rate / servers)
         self._at = now
         if self._left < 1:
             return False

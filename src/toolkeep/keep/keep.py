@@ -480,6 +480,11 @@ class Keep(ToolCatalog):
         """The records of calls: log, bodies, ledger, approvals. Opened on first use."""
         return self._pipeline.record
 
+    @property
+    def servers(self) -> int:
+        """How many servers divide rates and the concurrency of agents: 1 without a shared database."""
+        return 1 if self._made is None else self._made.admission.servers
+
     def holder(self, agent: str) -> "Holder":
         """An agent with its grant, as `toolkeep.policy.decision_explain` takes it."""
         from toolkeep.policy.decision_explain import Holder
@@ -754,7 +759,7 @@ class Keep(ToolCatalog):
                 await response.ask_ahead(step)
                 results += await self._side_by_side([response.call(at) for at in step])
         finally:
-            response.end()
+            await response.end()
         return results
 
     async def _side_by_side(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:

@@ -30,6 +30,7 @@ from toolkeep.text.display import visible
 from toolkeep.tools.catalog import CoreToolsProvider
 
 if TYPE_CHECKING:
+    from toolkeep.approval.approval_store import Approvals
     from toolkeep.approval.approver import Approver
     from toolkeep.config.read import Parse
     from toolkeep.config.settings import EventWebhook
@@ -374,6 +375,22 @@ def open_sign_in_codes(project: Path) -> "SignInCodes":
     if (shared := _open_shared(read_configuration(project, state), state)) is not None:
         return shared.sign_in_codes()
     return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
+
+
+@contextlib.contextmanager
+def open_approvals(project: Path) -> "Iterator[Approvals | None]":
+    """The approvals of a project, from where its servers share them; None without a state folder."""
+    state = open_state(project)
+    if state is None:
+        yield None
+    elif (shared := _open_shared(read_configuration(project, state), state)) is not None:
+        with contextlib.closing(shared):
+            yield shared.approvals
+    else:
+        from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+
+        with contextlib.closing(SqliteApprovals(state.folder)) as approvals:
+            yield approvals
 
 
 def _own_key(state: KeepState | None) -> bytes:

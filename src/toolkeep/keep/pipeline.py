@@ -40,7 +40,7 @@ from toolkeep.calls import (
 )
 from toolkeep.config.settings import Run
 from toolkeep.definitions.vocabulary import CallKind
-from toolkeep.errors import Code, ToolkeepError
+from toolkeep.errors import Code, StoreUnavailable, ToolkeepError
 from toolkeep.events import Bus, CallEnded, ValidationPassed
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.circuit_breaker import CircuitBreaker
@@ -144,6 +144,7 @@ class Pipeline:
             body_of=record.bodies.get,
         )
         self.admission = Admission(limits)
+        record.watch_servers(self.admission.divide)
         project = policy.project
         self.recorder = Recorder(
             record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
@@ -388,6 +389,9 @@ class Pipeline:
             log.error("the state of a call cannot be stored", exc_info=error)  # noqa: TRY400 -- with its cause
             if state.has_run:
                 return state.refused(ran_unrecorded(request, type(error).__name__))
+            if type(error) is StoreUnavailable:  # what servers share is away, and comes back
+                message = "The database of the keep cannot be used; nothing was run"
+                return state.refused(refuse(request, error.code, message, "Try again soon."))
             message = "The state of the keep cannot be read or written; nothing was run"
             return state.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         except Exception:
@@ -416,7 +420,7 @@ class Pipeline:
         # that was revoked or a definition that changed meanwhile would not apply to the call.
         shown = permitted
         permitted = state.permitted = _passed(await self._still_permitted(permitted, asked))
-        approved = _passed(self.asker.approve(permitted, asked))
+        approved = _passed(await self.asker.approve(permitted, asked))
         is_told = asked.question is not None and asked.question.is_about_flow
         if self.flow is not None and is_told and shown.asked_by:
             # By what the person was told, not by what fell since.

@@ -52,11 +52,11 @@ class ResponseCalls:
         if questions:
             self._rounds -= 1
             questions += await self._questions(range(step.stop, len(self._calls)))
-            self._pipeline.asker.ask_ahead(questions)
+            await self._pipeline.asker.ask_ahead(questions)
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Withdraw the questions of calls that were not made."""
-        self._pipeline.asker.forget_ahead(one.id for one in self._foreseen.values())
+        await self._pipeline.asker.forget_ahead(one.id for one in self._foreseen.values())
 
     async def _questions(self, wanted: range) -> list[Question]:
         found = []
@@ -77,6 +77,6 @@ class ResponseCalls:
             if foreseen.permitted is None:
                 return None
             sealed = pipeline.recorder.hashed(foreseen.permitted.checked).body
-            return pipeline.asker.question_of(foreseen.permitted, sealed)
+            return await pipeline.asker.question_of(foreseen.permitted, sealed)
         finally:
             await pipeline.let_go(foreseen)

@@ -53,7 +53,7 @@ class KeepApp:
         self._is_allowed_host = AllowedHosts(hosts)
         self._mounts: dict[str, App] = {}
         self._own_ports = OwnPorts()
-        self._rate_limits = RateLimits(service.limits)
+        self._rate_limits = RateLimits(service.limits, servers=lambda: service.keep.servers)
         self.revocations = RevocationWatch(service.authenticator.authenticate)
         self._shutdown_start: list[Callable[[], None]] = []
         self._shutdown_end: list[Callable[[], None]] = [self.revocations.close]

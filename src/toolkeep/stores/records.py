@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 import threading
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from toolkeep.approval.approval_store import Approvals, MemoryApprovals
@@ -82,6 +82,9 @@ class KeepRecord(Protocol):
     def report_to(self, tell: Listener) -> None:
         """Tell alarms about the log as events."""
 
+    def watch_servers(self, heard: Callable[[int], object]) -> None:
+        """Call `heard` each second, in any thread, with the number of servers that share the record."""
+
     def close(self) -> None:
         """Flush and close."""
 
@@ -116,6 +119,9 @@ class MemoryRecord:
 
     def report_to(self, tell: Listener) -> None:
         """No-op: nobody watches a log in memory."""
+
+    def watch_servers(self, heard: Callable[[int], object]) -> None:
+        """No-op: nobody shares it."""
 
     def close(self) -> None:
         """No-op."""

@@ -75,6 +75,7 @@ def test_states_of_two_servers_fall_together_until_a_person_ends_the_session(ser
         ]
         assert [one.result() for one in puts] == [None] * 40
     assert one.get("t") == other.get("t") == Snapshot(hosts=frozenset(map(str, range(20))))
+    assert one.get("s") == OPENED.joined(SECRET)
     other.end("s", 0.0)
     ended = one.get("s")
     assert ended is not None
@@ -143,6 +144,8 @@ def test_calls_at_once_through_two_servers_each_see_another_sum(servers: Servers
 
     with ThreadPoolExecutor(8) as threads:
         assert sorted(threads.map(reserve, range(80))) == [5 * number for number in range(80)]
+    one.close()  # as if it was killed: what its calls reserved counts
+    assert servers().reserve("late", [], [SUM], 1e9) == other.reserve("late", [], [SUM], 1e9) == [400]
 
 
 def test_sums_stay_right_while_old_additions_are_removed(postgres: Cluster, servers: Servers) -> None:

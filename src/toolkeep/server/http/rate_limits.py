@@ -30,10 +30,18 @@ class _Account:
 class RateLimits:
     """Admits requests and counts those in flight."""
 
-    def __init__(self, limits: ServerLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limits: ServerLimits,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        servers: Callable[[], int] = lambda: 1,
+    ) -> None:
+        """So many servers have an equal part of the rate of each token."""
         self._limits = limits
         self._clock = clock
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._servers = servers
         self.in_flight = 0
 
     def enter(self, token_id: str) -> _Account:
@@ -44,7 +52,7 @@ class RateLimits:
         account = self._account(token_id)
         if account.in_flight >= limits.token_in_flight:
             raise RequestRefused(Code.RATE_LIMITED, "too many requests of this token are under way")
-        if not account.bucket.take():
+        if not account.bucket.take(self._servers()):
             raise RequestRefused(Code.RATE_LIMITED, "too many requests of this token in too short a time")
         account.in_flight += 1
         self.in_flight += 1

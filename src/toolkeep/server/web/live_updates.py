@@ -1,14 +1,14 @@
 """Server-sent events for open tabs: that something changed, never what; a tab then loads what it may see.
 
 The state is polled once a second while a tab is open, since other processes of the keep answer approvals and
-make calls too.
+make calls too. What other servers ask and answer through a shared database is heard at once.
 """
 
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from toolkeep.errors import Code
+from toolkeep.errors import Code, ToolkeepError
 from toolkeep.limits import CALLER_LISTENERS, LISTEN_SECONDS, LISTENERS
 from toolkeep.mcp_server.http_response import RETRY
 from toolkeep.server.http.bearer_auth import Caller
@@ -88,16 +88,20 @@ class LiveUpdates:
             await request.send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _look(self) -> None:
-        seen = await asyncio.to_thread(self._state)
-        while True:
-            await asyncio.sleep(LISTEN_SECONDS)
-            if self._service.health.is_stopping:
-                self.close()
-            with contextlib.suppress(OSError):
-                now = await asyncio.to_thread(self._state)
-                for name in [name for name in now if now[name] != seen.get(name)]:
-                    self._put(name)
-                seen = now
+        seen: dict[str, object] = {}
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        with self._service.keep.record.approvals.watch(lambda _: loop.call_soon_threadsafe(changed.set)):
+            while True:
+                changed.clear()
+                with contextlib.suppress(OSError, ToolkeepError):  # a database that is away comes back
+                    now = await asyncio.to_thread(self._state)
+                    for name in [name for name in seen if now[name] != seen[name]]:
+                        self._put(name)
+                    seen = now
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), LISTEN_SECONDS)
+                if self._service.health.is_stopping:
+                    self.close()
 
     def _state(self) -> dict[str, object]:
         """A fingerprint of what tabs show."""

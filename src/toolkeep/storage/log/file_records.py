@@ -1,13 +1,14 @@
 """The record of calls in a state folder: audit log, bodies, idempotency ledger, approvals and keys."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolkeep.approval.approval_store import Approvals
 from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.record_kinds import AuditAlarm as AuditAlarmRecord
 from toolkeep.audit.record_kinds import written
@@ -51,7 +52,6 @@ class FileRecord:
         self._shared = shared
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
-        self.approvals = SqliteApprovals(folder)
         self.sessions: SessionStates = SqliteSessionStates(folder) if shared is None else shared.sessions
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
@@ -59,6 +59,7 @@ class FileRecord:
         self._tell: Alarm = log_alarm
         self._secret_key: bytes | None = None
         self.ledger: Ledger = SqliteLedger(folder) if shared is None else shared.ledger
+        self.approvals: Approvals = SqliteApprovals(folder) if shared is None else shared.approvals
         clients = [
             WitnessClient(self.log, VerifierKey.parse(key), over_http(url), alarm=self._alarm)
             for url, key in (witnesses or {}).items()
@@ -83,6 +84,12 @@ class FileRecord:
     def is_database_usable(self) -> bool | None:
         """Whether the shared database can be used; None if there is none."""
         return None if self._shared is None else self._shared.is_usable()
+
+    def watch_servers(self, heard: Callable[[int], object]) -> None:
+        """Call `heard` each second with the number of servers on the database; never, without one."""
+        if self._shared is not None:
+            changes = self._shared.changes
+            changes.watch("servers", lambda _: heard(changes.servers))
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""

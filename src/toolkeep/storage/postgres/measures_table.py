@@ -247,8 +247,7 @@ class PostgresMeasures:
         added = [row[5:] for row in rows if row[5] is not None]
         expected = range(max(one.before.version, head.pruned) + 1, head.version + 1)
         one.is_forged = (
-            not rows
-            or head.version < one.before.version
+            head.version < one.before.version
             or not self._key.is_authentic(rows[0][4], *_head_parts(one.pair, head))
             or [row[0] for row in added] != list(expected)
             or not all(self._key.is_authentic(row[5], *_row_parts(one.pair, row)) for row in added)

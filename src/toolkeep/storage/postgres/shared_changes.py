@@ -34,6 +34,9 @@ _CURRENT_SECONDS: Final = 1.0
 _SEEN = """
 INSERT INTO shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
 """
+_LIVE = "SELECT count(*) FROM shared_servers WHERE seen_at > now() - %s * interval '1 second'"
+_LIVE_SECONDS: Final = 5
+"""A server that was not seen for longer has no share of what servers divide."""
 # Their claims are unknown with or without them.
 _FORGET = "DELETE FROM shared_servers WHERE seen_at < now() - interval '1 day'"
 
@@ -51,6 +54,8 @@ class SharedChanges:
         self._name = name
         self._watchers: dict[object, tuple[str, Heard]] = {}
         self._answered_at = float("-inf")
+        self.servers = 1
+        """How many servers live, as of a second ago."""
         self._lock = threading.Lock()
         self._is_over = False
         self._wake: tuple[int, ...] = ()
@@ -69,6 +74,13 @@ class SharedChanges:
                 self._wake = os.pipe()
                 self._thread = threading.Thread(target=self._run, name="toolkeep-shared", daemon=True)
                 self._thread.start()
+
+    def appear(self, connection: Any) -> str:
+        """Mark this server as alive within a transaction, and from then on; returns its id."""
+        self.start()
+        server = self._database.server
+        connection.execute(_SEEN, (server, self._name))
+        return server
 
     def watch(self, topic: str, heard: Heard) -> Callable[[], None]:
         """Call `heard` in the thread after each change of a topic; returns what ends the watch.
@@ -136,7 +148,8 @@ class SharedChanges:
             asked_at = time.monotonic()
             if is_due := asked_at - looked_at >= _EVERY_SECONDS:
                 connection.execute(_SEEN, (self._database.server, self._name))
-                looked_at = asked_at
+                (live,) = connection.execute(_LIVE, (_LIVE_SECONDS,)).fetchone()
+                self.servers, looked_at = max(1, live), asked_at
             else:
                 connection.execute("SELECT 1")
             self._answered_at = asked_at

@@ -12,6 +12,7 @@ from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import WEBHOOK_SECRET_CHARS
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_folder import Alarm
+from toolkeep.storage.postgres.approvals_table import PostgresApprovals
 from toolkeep.storage.postgres.database_history import DatabaseHistory
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
 from toolkeep.storage.postgres.log_exchange import LogExchange
@@ -48,6 +49,7 @@ class SharedState:
         self.changes = SharedChanges(self._database, socket.gethostname())
         key = row_key(settings, own_key)
         self.ledger = PostgresLedger(self._database, key, self.changes.start)
+        self.approvals = PostgresApprovals(self._opened(), key, self.changes, folder)
         self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
         self._peers: Peers | None = None
 
@@ -99,6 +101,7 @@ class SharedState:
 
     def close(self) -> None:
         """Settle what waits, and close."""
+        self.approvals.close()
         self.ledger.close()
         if self._peers is not None:
             self._peers.close()

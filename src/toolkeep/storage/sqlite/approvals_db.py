@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from toolkeep.approval.approval_store import (
     OVER,
+    EmbeddedApprovals,
     SessionYes,
     advance,
     bound,
@@ -52,7 +53,7 @@ CREATE TABLE argument_rules (
 """
 
 
-class SqliteApprovals:
+class SqliteApprovals(EmbeddedApprovals):
     """The approvals of one keep."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:

@@ -77,8 +77,37 @@ def upgrade() -> None:
         sa.Column("used_at", sa.Float(53), nullable=False),
         schema=SCHEMA,
     )
+    _create_approvals()
     _make_requests()
     _make_sessions()
+
+
+def _create_approvals() -> None:
+    op.create_table(
+        "shared_questions",
+        sa.Column("id", sa.Text(), primary_key=True),
+        sa.Column("agent", sa.LargeBinary(), nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("asked_at", sa.Double(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=False, index=True),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("question", sa.LargeBinary(), nullable=False),
+        sa.Column("answer", sa.LargeBinary()),
+        sa.Column("token", sa.Text(), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    op.create_index("shared_questions_of_agents", "shared_questions", ["agent", "state"], schema=SCHEMA)
+    op.create_table(
+        "shared_session_answers",
+        sa.Column("question", sa.Text(), primary_key=True),
+        sa.Column("session", sa.Text(), nullable=False, index=True),
+        sa.Column("answer", sa.LargeBinary(), nullable=False),
+        sa.Column("constraints", sa.LargeBinary(), nullable=False),
+        sa.Column("given_at", sa.Double(), nullable=False),
+        sa.Column("mac", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
 
 
 def _make_requests() -> None:
@@ -182,7 +211,7 @@ def downgrade() -> None:
     entered = ("witness_requests", "logs", "additions", "measures", "sessions", "token_uses", "registers")
     for table in (*entered, "claims", "histories", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
-    for table in ("work", "messages", "events", "mcp_sessions"):
+    for table in ("work", "messages", "events", "mcp_sessions", "session_answers", "questions"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
 
 
