@@ -17,6 +17,7 @@ import yaml
 from tests.deploy.balancer import HOST, find_haproxy
 from tests.mcp_server.environments import python_of
 from toolkeep import Keep
+from toolkeep.cli.main import cli
 from toolkeep.cli.serve import command as serve
 from toolkeep.config.paths import ConfigPaths
 from toolkeep.config.read import read_settings
@@ -124,7 +125,8 @@ def exec_start() -> list[str]:
     ids=["systemd", "compose", "kubernetes"],
 )
 def test_servers_are_started_with_options_that_exist(words: list[str]) -> None:
-    context: click.Context = serve.make_context("serve", list(words))
+    parent = click.Context(cli, **cli.context_settings)
+    context: click.Context = serve.make_context("serve", list(words), parent=parent)
     assert context.params["port"] == 8765
     assert len(context.params["allowed"]) == 1
 
