@@ -5,20 +5,23 @@ Run by the conformance tests: python -m tests.mcp_server.everything PORT LAYER
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
 import uvicorn
 
+from tests.deploy.balancer import HOST
 from toolkeep import Keep, ToolContext, ToolDefinition, ToolFailed, open_keep, tool
 from toolkeep.limits import DEFAULT_SERVER_LIMITS
 from toolkeep.mcp_protocol.jsonrpc import INTERNAL_ERROR
-from toolkeep.mcp_server.client_approvals import ask_client
 from toolkeep.mcp_server.client_context import Client, current_client
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.mcp_server.features import Prompt, Resource
 from toolkeep.mcp_server.http_app import McpApp
+from toolkeep.mcp_server.http_headers import LOOPBACK
 from toolkeep.server import MemoryTokens, Scope, Tokens, make_app
+from toolkeep.server.api.call_routes import defer_to_inbox
 from toolkeep.server.asgi_app import AGENT_KEY, AuthenticatedMcp, KeepApp
 from toolkeep.server.run_server import bind, serve
 
@@ -309,6 +312,30 @@ async def slow_compute(seconds: float, label: str = "") -> str:
     return f"Computed {label} in {seconds} s."
 
 
+@tool(side_effects=[])
+async def append_line(line: str, context: ToolContext) -> str:
+    """Append a line to a file, and go on for ever.
+
+    Args:
+        line: Which.
+    """
+    with open(os.environ["EFFECTS"], "a") as effects:  # noqa: ASYNC230, PTH123 -- a line
+        effects.write(f"{line}\n")
+    context.progress(1, 2, "appended")
+    await asyncio.Event().wait()
+    return line
+
+
+@tool(danger="medium")
+async def send_note(text: str) -> str:
+    """Send a note, which a person has to approve.
+
+    Args:
+        text: What it says.
+    """
+    return f"sent {text}"
+
+
 @tool(side_effects=[], metadata={"mcp": {"task": "required"}})
 async def failing_job() -> str:
     """Fail after a while."""
@@ -420,25 +447,43 @@ def _from_elsewhere() -> ToolDefinition:
 
 
 def _add_changes(keep: Keep, server: McpServer) -> None:
-    @tool(side_effects=[])
-    async def test_trigger_tool_change() -> str:
-        """Change the list of tools."""
-        name = "comes_and_goes"
+    name = "comes_and_goes"
+
+    async def change_tools(*_: object) -> bytes:
         if name in keep:
             keep.unregister(name)
         else:
             keep.register(
                 ToolDefinition.from_dict({"name": name, "description": "Comes and goes.", "version": "1.0.0"})
             )
+        return b""
+
+    async def change_prompts(*_: object) -> bytes:
+        if name in server.features.prompts:
+            server.remove_prompt(name)
+        else:
+            server.add_prompt(Prompt(name=name, messages=list, description="Comes and goes."))
+        return b""
+
+    # What the host's own code registers, it registers on each of its servers.
+    if server.peers is not None:
+        server.peers.on("change tools", change_tools)
+        server.peers.on("change prompts", change_prompts)
+
+    @tool(side_effects=[])
+    async def test_trigger_tool_change() -> str:
+        """Change the list of tools."""
+        await change_tools()
+        if server.peers is not None:
+            await server.peers.tell_all("change tools", b"")
         return "Changed."
 
     @tool(side_effects=[])
     async def test_trigger_prompt_change() -> str:
         """Change the list of prompts."""
-        if "comes_and_goes" in server.features.prompts:
-            server.remove_prompt("comes_and_goes")
-        else:
-            server.add_prompt(Prompt(name="comes_and_goes", messages=list, description="Comes and goes."))
+        await change_prompts()
+        if server.peers is not None:
+            await server.peers.tell_all("change prompts", b"")
         return "Changed."
 
     keep.register(test_trigger_tool_change, test_trigger_prompt_change)
@@ -541,18 +586,18 @@ class WithToken:
 def serve_as_shipped(keep: Keep, port: int) -> None:
     """The HTTP layer of `toolkeep serve`, with a token; its MCP server is the one with everything."""
     tokens = Tokens(MemoryTokens())
-    app = make_app(keep, tokens, client_answers=True)
+    app = make_app(keep, tokens, client_answers=True, hosts=LOOPBACK | {HOST})
     mcp = McpApp(everything(keep), identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
     app.mount("/mcp", AuthenticatedMcp(app, mcp))
     app.on_shutdown_start(mcp.let_go)
     app.on_shutdown_end(mcp.close)
-    token = tokens.make("suite", [Scope.MCP], agent="local").text
+    token = tokens.make("suite", [Scope.ADMIN], agent="local").text
     shipped: Any = WithToken(app, token)
     serve(shipped, bind("127.0.0.1", port), DEFAULT_SERVER_LIMITS, lambda: None)
 
 
 def main(port: int, layer: str) -> None:
-    with open_keep(approver=ask_client) as keep:
+    with open_keep(approver=defer_to_inbox, approval_wait_s=60) as keep:
         if layer == "shipped":
             serve_as_shipped(keep, port)
         else:

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from tests.deploy.balancer import free_port
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @contextmanager
 def everything_served(home: Path, layer: Literal["plain", "shipped"] = "plain") -> Iterator[str]:
     """The URL, once it answers: uvicorn alone, or the HTTP layer of `toolkeep serve` with a token."""
-    port = _free_port()
+    port = free_port()
     home.mkdir(mode=0o700, exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.mcp_server.everything", str(port), layer],
@@ -26,7 +28,7 @@ def everything_served(home: Path, layer: Literal["plain", "shipped"] = "plain") 
         stderr=subprocess.PIPE,
     )
     try:
-        _wait_for(process, port)
+        wait_for(process, port)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
@@ -34,14 +36,8 @@ def everything_served(home: Path, layer: Literal["plain", "shipped"] = "plain") 
     assert not re.search(rb"Traceback|Error", errors or b""), errors.decode()
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
-def _wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
+def wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
+    """Wait until a server answers."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as sock:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.mcp_server.balanced import served
 from tests.mcp_server.client_rounds import CELLS, judged, round_of
 from tests.mcp_server.environments import node_with_packages, python_of
-from tests.mcp_server.served import everything_served
 from tests.mcp_server.talk import HANDSHAKE, MODERN
 
 SCRIPTS = Path(__file__).resolve().parent / "clients"
@@ -20,7 +20,7 @@ PROGRESS = [0, 50, 100]
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with everything_served(tmp_path_factory.mktemp("served") / "home") as url:
+    with served(tmp_path_factory.mktemp("served"), "plain") as url:
         yield url
 
 

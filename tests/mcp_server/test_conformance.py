@@ -1,10 +1,10 @@
 """The official conformance suite against the product, its fixtures registered through the public API.
 
-It runs on the HTTP layer of `toolkeep serve` with a token; LAYER=plain runs it on the MCP app alone.
+It runs on the HTTP layer of `toolkeep serve` with a token; LAYER=plain runs it on the MCP app alone, LAYER=2 on two
+servers behind haproxy.
 """
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.mcp_server.balanced import served
 from tests.mcp_server.environments import node_with_packages
-from tests.mcp_server.served import everything_served
 
 EXPECTED: dict[str, Any] = json.loads((Path(__file__).parent / "conformance.json").read_text())
 """By revision, how each scenario ends: `unchecked` ones have no check that applies here. None fails."""
@@ -40,8 +40,7 @@ def results(text: str) -> dict[str, list[str]]:
 @pytest.mark.spec("MCP-1")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_every_scenario_of_a_revision_ends_as_expected(revision: str, tmp_path: Path) -> None:
-    layer: Any = os.environ.get("LAYER", "shipped")
-    with everything_served(tmp_path / "home", layer) as url:
+    with served(tmp_path, "shipped") as url:
         done = suite("server", "--url", url, "--requirements", revision, cwd=tmp_path)
     assert results(done.stdout + done.stderr) == EXPECTED[revision], done.stdout + done.stderr
     assert done.returncode == 0, done.stdout + done.stderr

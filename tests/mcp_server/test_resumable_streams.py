@@ -8,12 +8,15 @@ import pytest
 
 from tests.mcp_server.talk import HANDSHAKE, Exchange, Http, until
 from toolkeep import Keep, ToolContext, tool
+from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import MCP_KEPT_BYTES, MCP_KEPT_EVENTS
 from toolkeep.mcp_protocol.jsonrpc import INVALID_REQUEST
 from toolkeep.mcp_server import resumable_streams
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.mcp_server.http_app import McpApp
-from toolkeep.mcp_server.resumable_streams import ReplayBuffer, Streams
+from toolkeep.mcp_server.http_response import Reply
+from toolkeep.mcp_server.http_sessions import MemorySessions
+from toolkeep.mcp_server.resumable_streams import ReplayBuffer, Stream, Streams
 
 Act = Callable[[Http], Coroutine[Any, Any, Any]]
 STEPS = {"name": "steps", "arguments": {}, "_meta": {"progressToken": "p"}}
@@ -60,6 +63,13 @@ async def shaken(app: McpApp, version: str = HANDSHAKE) -> Http:
     response = await client.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     client.session = response.headers["mcp-session-id"]
     return client
+
+
+def kept(client: Http) -> int:
+    """Bytes that all sessions keep."""
+    sessions = client._app._sessions
+    assert isinstance(sessions, MemorySessions)
+    return sessions._replay_buffer.bytes
 
 
 def start(client: Http, number: int = 5) -> Exchange:
@@ -225,7 +235,7 @@ def test_a_session_that_ends_ends_its_streams_and_keeps_nothing(server: McpServe
         ended = await client.post(b"", method="DELETE")
         await asyncio.wait_for(running.task, 20)
         again = await client.post(b"", {"last-event-id": name}, method="GET")
-        return ended.status, again.status, gate.ended, client._app._sessions._replay_buffer.bytes
+        return ended.status, again.status, gate.ended, kept(client)
 
     assert talk(server, act) == (204, 404, ["steps"], 0)
 
@@ -338,3 +348,54 @@ def test_streams_of_which_nothing_is_left_are_forgotten() -> None:
     assert len(streams._streams) == MCP_KEPT_EVENTS
     streams.close()
     assert (streams._streams, len(streams._order)) == ({}, 0)
+
+
+# --- where servers share a database --------------------------------------------------------------
+
+
+class Log:
+    """Stores events when the test says so."""
+
+    def __init__(self) -> None:
+        self.stored: list[asyncio.Future[bool]] = []
+
+    def append(self, stream: Stream, frame: bytes, *, is_last: bool) -> "asyncio.Future[bool]":
+        self.stored.append(asyncio.get_running_loop().create_future())
+        return self.stored[-1]
+
+    def drop(self, stream: Stream, number: int) -> None:
+        """Keep everything."""
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent"),
+    [([True, True], 2), ([True, False], 1), ([True, StoreUnavailable("x", "is away", hint="")], 2)],
+)
+def test_an_event_is_sent_once_it_is_stored_and_never_after_another_server_closed_the_stream(
+    stored: list[Any], sent: int
+) -> None:
+    async def act() -> Any:
+        log, body = Log(), bytearray()
+
+        async def send(event: Any) -> None:
+            body.extend(event.get("body", b""))
+
+        reply = Reply(send)
+        stream = Streams(ReplayBuffer(), log=log).begin(lambda: None)
+        stream.attach(reply)
+        reply.open()
+        found = []
+        for number, said in enumerate(stored):
+            stream.emit(b"event-%d" % number)
+            await asyncio.sleep(0.01)
+            found.append(body.count(b"data"))
+            if isinstance(said, Exception):
+                log.stored[-1].set_exception(said)
+            else:
+                log.stored[-1].set_result(said)
+            await asyncio.sleep(0.01)
+        reply.end()
+        await reply.until_closed()
+        return found, body.count(b"data")
+
+    assert asyncio.run(act()) == ([0, 1], sent)

@@ -237,7 +237,7 @@ class Run:
             server = next((one for one in self.servers if one.name == at), None)
             said = await self._decide(approver, call["approval"])
             is_dead = server is None or server.died_after(asked_at)
-            if said != 200:
+            if said not in (200, 409):  # 409: answered before, and the acknowledgement was lost
                 self.signed["its server was killed" if is_dead else f"not approved: {said}"] += 1
                 if not is_dead and said == 404:
                     self.lost_questions.append(line)

@@ -10,6 +10,7 @@ import pytest
 from tests.storage.cluster import Cluster
 from toolkeep import Keep, open_keep
 from toolkeep.storage.postgres.peers import Peers
+from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.sql.database_location import SCHEMA
 
 CONFIGURATION = """
@@ -42,10 +43,23 @@ def peers_of(keep: Keep) -> Peers:
     return keep.shared.peers()
 
 
+class _Unseen:
+    """The database of a server that marks another one as alive."""
+
+    server = "unseen"
+
+    def __init__(self, database: SharedDatabase) -> None:
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
 def kill(postgres: Cluster, keep: Keep) -> None:
-    """Have other servers take the server of a keep for dead."""
+    """Have other servers take the server of a keep for dead; it goes on, as if it was only cut off."""
     assert keep.shared is not None
-    keep.shared.changes.close()
+    changes: Any = keep.shared.changes
+    changes._database = _Unseen(changes._database)
     server = peers_of(keep).server
     execute(postgres, f"DELETE FROM shared_servers WHERE id = '{server}'")  # noqa: S608 -- our own
 

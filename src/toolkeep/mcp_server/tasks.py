@@ -6,6 +6,7 @@ state is stored there, too: a task is seen, answered and cancelled through any o
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import (
     MCP_AGENT_TASK_BYTES,
     MCP_AGENT_TASKS,
@@ -53,6 +55,8 @@ class TaskRecord:
         self._work: tuple[DetachedRequest, Finish] | None = running, finish
         self._outcome: dict[str, Any] = {}
         """The final state; the work itself is released."""
+        self.publish: Tell = lambda _: None
+        """Called on every change, also of its requests to the client."""
         self._tell = tell
         self._told = self._state()
         running.on_change = self.changed
@@ -66,6 +70,7 @@ class TaskRecord:
         """Update the state and notify subscribers."""
         self.updated_at = _now()
         self._settle()
+        self.publish(self)
         if self._state() != self._told:
             self._told = self._state()
             self._tell(self)
@@ -189,13 +194,22 @@ class Tasks:
         self._ends[record.id] = loop.call_later(MCP_TASK_SECONDS, self._expire, record.id)
         if self._peers is not None:
             self._peers.attend()
+            record.publish = self._publish
             await self._peers.work.put(_stored(record, self._peers.server))  # before the client hears of it
         return {"resultType": "task", **record.summary()}
 
-    def _changed(self, record: TaskRecord) -> None:
-        self.tell(record)
+    def _publish(self, record: TaskRecord) -> None:
         if self._peers is not None:
             self._peers.put_later(_stored(record, self._peers.server))
+
+    async def _published(self, record: TaskRecord) -> None:
+        """Wait until other servers see a change: the client may ask one of them next."""
+        if self._peers is not None:
+            with contextlib.suppress(StoreUnavailable):
+                await self._peers.work.put(_stored(record, self._peers.server))
+
+    def _changed(self, record: TaskRecord) -> None:
+        self.tell(record)
         if record.kept_bytes:
             self._make_room(record)
 
@@ -246,6 +260,7 @@ class Tasks:
         found = await self._find(connection, params)
         if isinstance(found, TaskRecord):
             found.give(answers)
+            await self._published(found)
         else:
             await self._pass_on(found, answers)
         return {}
@@ -255,6 +270,7 @@ class Tasks:
         found = await self._find(connection, params)
         if isinstance(found, TaskRecord):
             found.cancel()
+            await self._published(found)
         else:
             await self._pass_on(found, None)
         return {}

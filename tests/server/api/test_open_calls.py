@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import PICK, TOOLS, noted
-from tests.server.talk import Client, served, until
+from tests.server.talk import Client, Response, served, until
 from tests.storage.cluster import Cluster
 from tests.storage.two_keeps import execute, kill, two_keeps
-from toolkeep import Code, Keep, ToolDefinition
+from toolkeep import Code, Keep, ToolDefinition, tool
 from toolkeep.server.api.call_routes import defer_to_inbox
 
 
@@ -20,7 +20,7 @@ def keeps(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     noted.clear()
     with two_keeps(postgres, tmp_path, monkeypatch, approver=defer_to_inbox, approval_wait_s=60) as keeps:
         for keep in keeps:
-            keep.register(*TOOLS, ToolDefinition.from_dict(PICK))
+            keep.register(*TOOLS, send_later, ToolDefinition.from_dict(PICK))
             for agent in ("ada", "bob"):
                 keep.declare_agent(agent)
         yield keeps
@@ -34,12 +34,31 @@ def talk(keeps: tuple[Keep, Keep], act: Callable[[Client, Client], Coroutine[Any
     return asyncio.run(whole())
 
 
-async def ask(client: Client, text: str) -> tuple[str, str]:
+gates: list[asyncio.Event] = []
+
+
+@tool(danger="medium")
+async def send_later(text: str) -> str:
+    """Send a note when the gate opens.
+
+    Args:
+        text: What it says.
+    """
+    await gates[-1].wait()
+    return text
+
+
+def seen(answer: Response) -> Any:
+    return answer.data["value"] if answer.status == 200 else answer.code
+
+
+async def ask(client: Client, text: str, name: str = "send_note") -> tuple[str, str]:
     """A call of ada that waits, and its question."""
-    asked = await client.as_agent("ada").call("send_note", {"text": text})
+    asked = await client.as_agent("ada").call(name, {"text": text})
     return f"/v1/calls/{asked.data['call_id']}", asked.data["approval"]
 
 
+@pytest.mark.spec("SCL-2")
 def test_a_waiting_call_is_polled_and_cancelled_through_another_server(keeps: tuple[Keep, Keep]) -> None:
     async def act(one: Client, other: Client) -> Any:
         path, question = await ask(one, "first")
@@ -63,19 +82,28 @@ def test_a_call_of_a_server_that_is_gone_has_an_unknown_outcome_and_keeps_it(
     postgres: Cluster, keeps: tuple[Keep, Keep]
 ) -> None:
     async def act(one: Client, other: Client) -> Any:
-        waiting, question = await ask(one, "late")
+        gates.append(asyncio.Event())
+        running, question = await ask(one, "late", "send_later")
         path, answered = await ask(one, "early")
-        await one.post(f"/v1/approvals/{answered}:decide", {"verdict": "approve"})
+        waiting, _ = await ask(one, "never")
+        for one_question in (question, answered):
+            await one.post(f"/v1/approvals/{one_question}:decide", {"verdict": "approve"})
         mine, ada = one.as_agent("ada"), other.as_agent("ada")
         await mine.get(f"{path}?wait=20")
         kill(postgres, keeps[0])
-        found = [(await ada.get(waiting)).code, (await ada.get(path)).data["value"]]
-        await one.post(f"/v1/approvals/{question}:decide", {"verdict": "approve"})  # it was only cut off
-        await mine.get(f"{waiting}?wait=20")
-        return [*found, (await ada.get(waiting)).code, (await ada.post(f"{waiting}:cancel")).code]
+        calls = (running, waiting, path)
+        before = [await ada.get(one_path) for one_path in calls]
+        gates[-1].set()  # it was only cut off
+        late = await mine.get(f"{running}?wait=20")
+        await mine.post(f"{waiting}:cancel")
+        await until(lambda: not one.app.service.calls.in_flight)
+        after = [await ada.get(one_path) for one_path in calls]
+        cancelled = await ada.post(f"{running}:cancel")
+        return late.data["value"], [seen(one_answer) for one_answer in (*before, *after, cancelled)]
 
     unknown = Code.OUTCOME_UNKNOWN.value
-    assert talk(keeps, act) == [unknown, "sent early", unknown, unknown]
+    kept = [unknown, unknown, "sent early"]
+    assert talk(keeps, act) == ("late", [*kept, *kept, unknown])
 
 
 @pytest.mark.parametrize("forged", ["agent = 'bob'", "state = 'forged'", "is_over = true"])

@@ -120,7 +120,7 @@ class RunningCalls:
             try:
                 await self._peers.work.put(_stored(call, self._peers.server))  # before the client hears of it
             except asyncio.CancelledError:
-                self._peers.spawn(self._peers.work.delete([call.id]))
+                self._peers.spawn(self._peers.work.withdraw(call.id))
                 raise
         self._calls[call.id] = call
         return call
@@ -135,7 +135,7 @@ class RunningCalls:
             work = self._peers.work
             with contextlib.suppress(StoreUnavailable):  # through other servers, its outcome is unknown
                 if result is None:
-                    await work.delete([call.id])
+                    await work.withdraw(call.id)
                 else:
                     await work.put(_stored(call, self._peers.server))
 
@@ -193,7 +193,7 @@ class RunningCalls:
         result = await self._submit(call_id, value, agent=agent, forwarded=forwarded)
         if result.code is not Code.NOT_PENDING or self._peers is None:
             if self._peers is not None:
-                self._peers.spawn(self._peers.work.delete([call_id]))
+                self._peers.spawn(self._peers.work.withdraw(call_id))
             return result
         found = await self._peers.work.find(call_id, "submit", agent)
         if found is None or found.server == self._peers.server:

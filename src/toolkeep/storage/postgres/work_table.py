@@ -86,6 +86,15 @@ class WorkRows:
 
         return await self._transactions.run(read)
 
+    async def withdraw(self, name: str) -> None:
+        """Delete work that came to nothing; a final state stays."""
+
+        def write(connection: Any) -> None:
+            connection.execute("DELETE FROM shared_work WHERE id = %s AND NOT is_over", (name,))
+            announce(connection, WORK_TOPIC, name)
+
+        await self._transactions.run(write)
+
     async def delete(self, names: Sequence[str]) -> None:
         """Delete work."""
 
