@@ -6,21 +6,32 @@ the commands, so that `toolkeep audit --help` and shell completion stay fast.
 
 import contextlib
 import json
+import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import click
 
 from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, BodyUnavailable
-from toolkeep.cli.audit_records import COLUMNS, TYPICAL, Followed, RecordRows, cells
+from toolkeep.cli.audit_records import (
+    COLUMNS,
+    SERVER_COLUMNS,
+    TYPICAL,
+    Followed,
+    RecordRows,
+    ServerName,
+    cells,
+    merge_rows,
+)
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
 from toolkeep.cli.progress import progress
-from toolkeep.cli.tables import Table, say_table
-from toolkeep.errors import FileUnreadable, NotRecorded
+from toolkeep.cli.tables import Column, Table, say_table
+from toolkeep.errors import FileUnreadable, NotRecorded, StoreUnavailable
 from toolkeep.host.files import is_there
 from toolkeep.text.display import counted
 
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
     from toolkeep.audit.entry import Entry
     from toolkeep.storage.log.audit_log import AuditLog
     from toolkeep.storage.log.witness_folder import Witness
+    from toolkeep.storage.postgres.remote_log import RemoteLog, RemoteLogs
     from toolkeep.storage.sqlite.bodies_db import Bodies
 
 P = ParamSpec("P")
@@ -39,6 +51,10 @@ def command() -> None:
     """Read, verify and export the audit log, and prove single records from it."""
 
 
+Found: TypeAlias = "tuple[list[Entry], RemoteLog | None]"
+"""Records, and the log of another server that they are in."""
+_SEARCHED: Final = 5_000
+"""Records of each other server that are searched for the newest ones of a tool or an agent."""
 _PREFIX: Final = 8
 """Shortest prefix of an id; a shorter one could be a mistyped index."""
 _NAMED_CALLS: Final = 5
@@ -69,6 +85,29 @@ def log_of(project: Path | None) -> "Iterator[AuditLog]":
 
 
 @contextlib.contextmanager
+def remote_logs_of(project: Path | None, *, is_needed: bool = False) -> "Iterator[RemoteLogs | None]":
+    """Open the logs of the other servers of a project; None for a keep that shares no database.
+
+    While the database is away, this server's own log can be read, unless the others are needed.
+    """
+    from toolkeep.keep.open import open_shared, project_folder
+
+    with contextlib.ExitStack() as stack:
+        remote = None
+        if shared := open_shared(project_folder(project)):
+            stack.enter_context(contextlib.closing(shared))
+            try:
+                remote = shared.remote_logs
+                remote.all()
+            except StoreUnavailable as error:
+                if is_needed:
+                    raise
+                remote = None
+                say(f"only this server's log: {error.message}", err=True)
+        yield remote
+
+
+@contextlib.contextmanager
 def bodies_of(project: Path | None) -> "Iterator[Bodies]":
     """Open the store of kept arguments and results of a project."""
     from toolkeep.storage.sqlite.bodies_db import Bodies
@@ -95,6 +134,21 @@ def entries_of_call(log: "AuditLog", call_id: str) -> "list[Entry]":
             return [entry for entry in entries if entry.record.get("call") in found]
     hint = f"find the id with `toolkeep audit list`; its first {_PREFIX} characters are enough"
     raise NotRecorded(f"the log has no call {call_id[:64]!r}", hint)
+
+
+def _find_call(log: "AuditLog", remote: "RemoteLogs | None", call_id: str) -> "Found":
+    """The records of a call, and the log of another server that they are in; this server's comes first."""
+    try:
+        return entries_of_call(log, call_id), None
+    except NotRecorded:
+        calls = remote.calls(call_id, is_prefix=len(call_id) >= _PREFIX) if remote else []
+        if not calls:
+            raise
+    if len(calls) > 1:
+        some = ", ".join(sorted(call.call_id[:_PREFIX] for _, call in calls)[:_NAMED_CALLS])
+        raise NotRecorded(f"{call_id[:64]!r} matches {len(calls)} calls", f"name one of them: {some}")
+    ((found, call),) = calls
+    return found.of_call(call), found
 
 
 def _is_meant(known: str, given: str) -> bool:
@@ -140,15 +194,40 @@ def _filters(command: Callable[P, R]) -> Callable[P, R]:
 def list_records(
     limit: int, tool: str | None, agent: str | None, project: Path | None, *, as_json: bool
 ) -> None:
-    """List the newest records, oldest first. Times are local; with --json they are UTC."""
-    with log_of(project) as log, progress("Reading the log"):
+    """List the newest records, oldest first. Times are local; with --json they are UTC.
+
+    Where servers share a database, the records of all of them are listed by time, and the server is named.
+    """
+    with log_of(project) as log, remote_logs_of(project) as remote, progress("Reading the log"):
         entries = log.read()
-        shown = list(RecordRows(tool=tool, agent=agent).rows(entries))[-limit:]
+        rows = list(RecordRows(tool=tool, agent=agent).rows(entries))[-limit:]
+        count = len(entries)
+        columns: Sequence[Column] = COLUMNS
+        if remote is not None:
+            own = ServerName(socket.gethostname(), log.public_key().name)
+            named = [(rows, own)]
+            for one in remote.all():
+                count += one.size
+                newest = _newest(one, max(limit, _SEARCHED))
+                found = list(RecordRows(tool=tool, agent=agent).rows(newest))[-limit:]
+                named.append((found, ServerName(one.server, one.origin)))
+            rows, columns = merge_rows(named)[-limit:], SERVER_COLUMNS
     if as_json:
-        print_json(shown)
+        print_json(rows)
         return
-    say_table(COLUMNS, [cells(row) for row in shown])
-    say("", f"{len(shown):,} of {counted(len(entries), 'record')}")
+    say_table(columns, [cells(row) for row in rows])
+    say("", f"{len(rows):,} of {counted(count, 'record')}")
+
+
+def _newest(log: "RemoteLog", limit: int) -> "list[Entry]":
+    """The newest records of another server, oldest first; said if copies are not what it signed."""
+    from toolkeep.audit.errors import AuditBroken
+
+    try:
+        return list(islice(log.read_back(), limit))[::-1]
+    except AuditBroken as broken:
+        say(f"left out: {broken.message}; run `toolkeep audit verify`", err=True)
+        return []
 
 
 _POLL_SECONDS: Final = 0.5
@@ -203,12 +282,17 @@ def show_records(which: str, project: Path | None, *, as_json: bool) -> None:
     """Show the record at INDEX, or every record of CALL with its arguments, result and diagnosis.
 
     CALL is the id of the call, its correlation id, or the id of its approval request; the first eight
-    characters are enough.
+    characters are enough. A call may be that of another server on the same database; an INDEX is of this one.
     """
-    with log_of(project) as log:
-        entries = _entries(log, which)
-    with bodies_of(project) as bodies:
-        data = [_data(entry, bodies) for entry in entries]
+    with log_of(project) as log, remote_logs_of(project) as remote, bodies_of(project) as bodies:
+        entries, other = _entries(log, remote, which)
+
+        def body(digest: str) -> bytes:
+            return bodies.get(digest) if other is None or remote is None else remote.copies.body(digest)
+
+        data = [_data(entry, body) for entry in entries]
+        if other is not None:
+            data = [{"server": other.server, "origin": other.origin, **one} for one in data]
     if as_json:
         print_json(data)
         return
@@ -216,16 +300,16 @@ def show_records(which: str, project: Path | None, *, as_json: bool) -> None:
         print_json(one)
 
 
-def _entries(log: "AuditLog", which: str) -> "list[Entry]":
+def _entries(log: "AuditLog", remote: "RemoteLogs | None", which: str) -> "Found":
     if not (which.isascii() and which.isdecimal() and len(which) <= _INDEX_DIGITS):
-        return entries_of_call(log, which)
+        return _find_call(log, remote, which)
     entries = log.read(int(which), int(which) + 1)
     if not entries:
         raise NotRecorded(f"the log has no record {which}", "list the newest records: toolkeep audit list")
-    return entries
+    return entries, None
 
 
-def _data(entry: "Entry", bodies: "Bodies") -> dict[str, Any]:
+def _data(entry: "Entry", bodies: Callable[[str], bytes]) -> dict[str, Any]:
     data = {"index": entry.index, "hash": entry.hash, **entry.record}
     if entry.record.get("has_arguments"):
         data["arguments"] = _body(bodies, entry.record["argument_hash"])
@@ -238,9 +322,9 @@ def _data(entry: "Entry", bodies: "Bodies") -> dict[str, Any]:
     return data
 
 
-def _body(bodies: "Bodies", digest: str) -> Any:
+def _body(bodies: Callable[[str], bytes], digest: str) -> Any:
     try:
-        return json.loads(bodies.get(digest))
+        return json.loads(bodies(digest))
     except BodyUnavailable as error:
         return f"({error.message})"
     except ValueError:
@@ -286,7 +370,7 @@ def verify_log(
     """Verify the whole log, or a RECEIPT offline, with the public key alone.
 
     Exit status 0 if nothing is wrong. Only a checkpoint that you kept elsewhere reveals a log that was rolled
-    back together with its own checkpoints.
+    back together with its own checkpoints. Where servers share a database, their logs are verified too.
     """
     if receipt is not None:
         _verify_receipt(receipt, key, witnesses, as_json=as_json)
@@ -305,8 +389,11 @@ def verify_log(
             )
             for folder in folders or (state_of(project),)
         ]
+        with contextlib.nullcontext() if folders else remote_logs_of(project, is_needed=True) as remote:
+            reports += remote.verify() if remote else []
     if as_json:
-        print_json([report.to_dict() for report in reports] if folders else reports[0].to_dict())
+        is_list = folders or remote is not None
+        print_json([report.to_dict() for report in reports] if is_list else reports[0].to_dict())
     else:
         for report in reports:
             say(*str(report).split("\n"))
@@ -373,16 +460,27 @@ def print_checkpoint(project: Path | None, *, as_json: bool) -> None:
 
 
 @command.command("export", short_help="Print the records with everything needed to verify them.")
-@click.option("--from", "start", type=click.IntRange(0), default=0, help="Index of the first record.")
+@click.option(
+    "--from", "start", type=click.IntRange(0), default=0, help="Index of the first record, in each log."
+)
 @project
 @common
 def export_log(start: int, project: Path | None, *, as_json: bool) -> None:  # noqa: ARG001 -- always JSON
-    """Print JSON Lines: the key and checkpoint first, then one line for each record."""
-    with log_of(project) as log:
+    """Print JSON Lines: the key and checkpoint first, then one line for each record.
+
+    Where servers share a database, the logs of the others follow in the same form.
+    """
+    with log_of(project) as log, remote_logs_of(project) as remote:
         head = {"key": str(log.public_key()), "checkpoint": log.checkpoint()}
         click.echo(json.dumps(head, ensure_ascii=False))
         for entry in log.read(start):
             click.echo(entry.line.decode())
+        for other in remote.all() if remote else ():
+            said = other.published
+            head = {"key": said.key, "checkpoint": said.copied, "server": said.name}
+            click.echo(json.dumps(head, ensure_ascii=False))
+            for entry in other.read(start):
+                click.echo(entry.line.decode())
 
 
 @command.command("key", short_help="Print the public key of the log.")
@@ -457,16 +555,21 @@ def erase_bodies(call: str | None, days: float | None, project: Path | None, *, 
     """Erase the stored arguments and result of a CALL, or all that are older than some days.
 
     The log keeps their hashes, so every proof stays valid. A body that several calls share is erased for all.
+    Where servers share a database, each of them erases it, within seconds or when it runs again.
     """
     if (call is None) == (days is None):
         raise click.UsageError("Give a CALL or --older-than DAYS, not both.")
-    with bodies_of(project) as bodies:
+    with bodies_of(project) as bodies, remote_logs_of(project, is_needed=True) as remote:
         if days is not None:
-            erased = bodies.erase_older(time.time() - days * _DAY_SECONDS)
+            erased = set(bodies.erase_older(time.time() - days * _DAY_SECONDS))
+            copied = erased | set(remote.copies.older_than(days * _DAY_SECONDS) if remote else ())
         else:
-            erased = [digest for digest in _digests(project, call or "") if bodies.erase(digest)]
+            copied = _digests(project, remote, call or "")
+            erased = {digest for digest in copied if bodies.erase(digest)}
+        if remote is not None:
+            erased |= set(remote.copies.erase(copied))
     if as_json:
-        print_json({"erased": erased})
+        print_json({"erased": sorted(erased)})
     else:
         say_done(f"erased {counted(len(erased), 'body', 'bodies')}")
 
@@ -474,11 +577,11 @@ def erase_bodies(call: str | None, days: float | None, project: Path | None, *, 
 _HASHES: Final = ("argument_hash", "result_hash", "diagnosis_hash")
 
 
-def _digests(project: Path | None, call: str) -> list[str]:
+def _digests(project: Path | None, remote: "RemoteLogs | None", call: str) -> set[str]:
     """Hashes of the stored bodies of a call."""
     with log_of(project) as log:
-        records = [entry.record for entry in entries_of_call(log, call)]
-    return sorted({r[field] for r in records for field in _HASHES if r.get(field)})
+        records = [entry.record for entry in _find_call(log, remote, call)[0]]
+    return {r[field] for r in records for field in _HASHES if r.get(field)}
 
 
 @command.command("witness", short_help="Run a witness that cosigns checkpoints.")

@@ -1,8 +1,9 @@
 """Audit records as rows: which tool and agent each belongs to, and how they follow each other."""
 
+import heapq
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolkeep.cli.tables import Column, short_time
 
@@ -27,6 +28,8 @@ COLUMNS: Final = (
     Column("AGENT", narrowest=8),
 )
 """Without the index, 80 columns have room for an error code, any event, any built-in tool and `operator`."""
+SERVER_COLUMNS: Final = (*COLUMNS, Column("SERVER", narrowest=8))
+"""For the records of several servers."""
 TYPICAL: Final = ("1000000", "23:59:59", "x" * 8, "x" * 13, "x" * 15, "x" * 18, "x" * 8)
 """A row that gives the widths, with those that are there, where rows come one by one."""
 
@@ -87,7 +90,21 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["type"],
         row["tool"],
         row["agent"],
+        *([row["server"]] if "server" in row else []),
     )
+
+
+class ServerName(NamedTuple):
+    """A server, and the name of its log."""
+
+    server: str
+    origin: str
+
+
+def merge_rows(logs: Iterable[tuple[list[dict[str, Any]], ServerName]]) -> list[dict[str, Any]]:
+    """The rows of several logs by time, each with its server; those of one log stay in its order."""
+    named = ([{**row, **name._asdict()} for row in rows] for rows, name in logs)
+    return list(heapq.merge(*named, key=lambda row: row["time"]))
 
 
 def _local(time: str) -> str:

@@ -533,6 +533,12 @@ def _open_shared(settings: Settings, state: KeepState | None) -> "SharedState | 
     return SharedState(settings.database, partial(_own_key, state), state.folder)
 
 
+def open_shared(project: Path) -> "SharedState | None":
+    """What a project shares with other servers; None for one that is alone. Close it after use."""
+    state = open_state(project)
+    return _open_shared(read_configuration(project, state), state)
+
+
 def _open_record(
     state: KeepState, settings: Settings, root: Path, shared: "SharedState | None"
 ) -> "KeepRecord":

@@ -15,7 +15,14 @@ from toolkeep.execution.idempotency import Ledger, MemoryLedger
 from toolkeep.flow.session_store import MemorySessionStates, SessionStates
 
 
-class Log(Protocol):
+class ReadableLog(Protocol):
+    """An audit log to read, of this server or of another."""
+
+    def read_back(self, stop: int | None = None) -> Iterator[Entry]:
+        """The entries before an index, newest first."""
+
+
+class Log(ReadableLog, Protocol):
     """The append-only audit log."""
 
     def append_soon(self, *records: bytes, is_alone: bool = False) -> Awaitable[Leaf]:
@@ -26,9 +33,6 @@ class Log(Protocol):
         The records are written even if the awaiting task is cancelled. `is_alone` says that no other append
         is imminent.
         """
-
-    def read_back(self, stop: int | None = None) -> Iterator[Entry]:
-        """The entries before an index, newest first."""
 
 
 class Bodies(Protocol):

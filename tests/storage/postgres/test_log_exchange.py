@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.storage.log.verify_folder import verify
 from toolkeep.storage.log.witness_folder import Witness
-from toolkeep.storage.postgres import log_exchange
+from toolkeep.storage.postgres import log_copier, log_exchange
+from toolkeep.storage.postgres.log_copies import LogCopies
 from toolkeep.storage.postgres.log_table import LogTable, PublishedLog
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_state import SharedState, row_key
@@ -118,7 +120,7 @@ def test_a_log_that_contradicts_what_it_signed_is_found_by_every_other_server(
             put_back(ann, how=how)
         found = "a log contradicts what it signed before"
         if how == "changed":
-            found = "a server found that its log contradicts what it signed"
+            found = "a server found its own log broken"
         with ann.runs() as record:
             if how == "restored":
                 record.log.append({"n": "another"}).result()
@@ -170,6 +172,50 @@ def test_a_server_counts_by_the_mac_of_its_row_and_by_the_keys_that_were_seen_fi
     assert bob.alarms == [(ann.origin, "the log of a server is signed with another key")]
     assert not bob.witness.keys_of("x")
     assert other not in bob.witness.keys_of(ann.origin)
+
+
+def _executed(statement: str, connection: Any) -> None:
+    connection.execute(statement)
+
+
+def test_copies_go_on_where_they_end_and_what_was_removed_is_copied_again(
+    servers: list[Server], database: SharedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = servers[0]
+    monkeypatch.setattr(log_copier, "_BATCH", 2)
+    with AuditLog(ann.folder, segment_bytes=500) as log:  # the segments are small
+        for number in range(9):
+            log.append({"n": number, "correlation_id": "a\0b"}).result()
+    copies = LogCopies(database, bytes(32), row_key(ann.settings, bytes))
+
+    def is_whole() -> bool:
+        size = len(AuditLog(ann.folder).read())
+        return copies.held(ann.origin) == (size, size)
+
+    assert len(list((ann.folder / "audit" / "segments").iterdir())) > 2
+    with ann.runs():
+        wait(is_whole)
+    for remove in ("position = 3", "position < 2"):
+        statement = f"DELETE FROM shared_log_entries WHERE {remove}"  # noqa: S608 -- our own words
+        database.change(partial(_executed, statement))
+        with ann.runs() as record:
+            record.log.append({"n": "more"}).result()
+            wait(is_whole)
+
+
+def test_a_log_that_is_no_longer_signed_is_told_until_it_is(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob, _ = servers
+    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.2)
+    with ann.runs() as record, bob.runs():
+        wait(lambda: ann.is_cosigned_by(bob))
+        record.log._writer._checkpoint_seconds = 1e9
+        record.log.append({"n": 3}).result()
+        wait(lambda: (ann.origin, "a server found its own log broken") in bob.alarms)
+        assert ann.alarms == [(ann.origin, "this log is no longer signed")]
+        record.log.checkpoint()
+        wait(lambda: ann.is_cosigned_by(bob))
 
 
 def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(

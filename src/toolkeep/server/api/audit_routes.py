@@ -7,17 +7,21 @@ Reading runs in threads, and a page scans a limited number of records.
 
 import asyncio
 import contextlib
+import heapq
 import json
+import logging
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice, takewhile
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from toolkeep.audit.entry import Entry
-from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, BodyUnavailable
-from toolkeep.errors import Code, NotRecorded
+from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, AuditBroken, BodyUnavailable
+from toolkeep.errors import Code, NotRecorded, StoreUnavailable
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import SCANNED_RECORDS
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
@@ -32,7 +36,9 @@ from toolkeep.server.http.route_table import ResponseSpec, Route
 from toolkeep.server.service import Service
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.stores.api_tokens import Scope
-from toolkeep.stores.records import KeepRecord
+from toolkeep.stores.records import KeepRecord, ReadableLog
+
+logger = logging.getLogger("toolkeep.audit")
 
 
 class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +54,15 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     decision: str = ""
     """What policy said: `allow` or `deny`, where the record tells it."""
     codes: list[str]
+    server: str = ""
+    """The server whose log it is in, where servers share a database."""
+    origin: str = ""
+    """The name of that log."""
+
+    @property
+    def newest(self) -> "RecordSummary":
+        """Itself, as that of a call."""
+        return self
 
 
 class RecordPage(Page, frozen=True, kw_only=True):
@@ -76,6 +91,8 @@ class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     diagnosis: str = ""
     """Why the call failed, or why that is not known; only for callers with `audit:read`."""
+    server: str = ""
+    """The other server whose log it is in; empty if it is this one's."""
 
 
 NoArguments = Literal["refused", "repeated", "secret", "too_large", "erased", "missing", "changed", "unknown"]
@@ -151,13 +168,16 @@ async def list_records(
     keep: Keep, caller: Caller, filters: RecordFilters, *, limit: int, cursor: str | None = None
 ) -> Page:
     """The newest records that a caller may see; a page may be short, and continues while `next` is set."""
-    stop = decode_cursor(cursor, int) if cursor else None
-    return await asyncio.to_thread(_page, keep.record, caller, filters, limit, stop)
+    find = partial(_page, caller=caller, filters=filters, limit=limit)
+    return await asyncio.to_thread(_merged, keep, find, limit, cursor)
 
 
-def _page(record: KeepRecord, caller: Caller, filters: RecordFilters, limit: int, stop: int | None) -> Page:
-    entries = list(islice(record.log.read_back(stop), SCANNED_RECORDS))
-    owners = _owners(record, entries)
+def _page(
+    log: ReadableLog, stop: int | None, *, caller: Caller, filters: RecordFilters, limit: int
+) -> "tuple[list[RecordSummary], int]":
+    """The newest records before an index, and the index to go on before; 0 at the end."""
+    entries = list(islice(log.read_back(stop), SCANNED_RECORDS))
+    owners = _owners(log, entries)
     own = None if caller.has_scope(Scope.AUDIT_READ) else caller.agent
     shown: list[RecordSummary] = []
     for entry in entries:
@@ -165,45 +185,102 @@ def _page(record: KeepRecord, caller: Caller, filters: RecordFilters, limit: int
         if (own is None or summary.agent == own) and filters.fits(summary):
             shown.append(summary)
             if len(shown) == limit:
-                return Page(items=shown, next=encode_cursor(entry.index) if entry.index else None)
-    last = entries[-1].index if entries else 0
-    return Page(items=shown, next=encode_cursor(last) if last else None)
+                return shown, entry.index
+    return shown, entries[-1].index if entries else 0
+
+
+def _merged(keep: Keep, find: "Find", limit: int, cursor: str | None) -> Page:
+    """The newest of all logs, by time; the cursor says where each of them goes on."""
+    logs = _logs(keep)
+    if len(logs) == 1 and not logs[0].origin:
+        items, stop = find(logs[0].log, decode_cursor(cursor, int) if cursor else None)
+        return Page(items=list(items), next=encode_cursor(stop) if stop else None)
+    stops = decode_cursor(cursor, dict[str, int]) if cursor else {}
+    found: list[list[tuple[RecordSummary | CallSummary, str]]] = []
+    for one in logs:
+        if stops.get(one.origin, 1):
+            try:
+                items, stop = find(one.log, stops.get(one.origin))
+            except AuditBroken as broken:
+                # The others are shown; `verify` says what is missing here.
+                logger.error("copies of the log of a server are missing", extra={"reason": broken.message})  # noqa: TRY400 -- no bug
+                items, stop = [], 0
+            found.append([(one.names(item), one.origin) for item in items])
+            stops[one.origin] = stop
+    ordered = list(heapq.merge(*found, key=lambda pair: pair[0].newest.time, reverse=True))
+    # Those that did not fit come first on the next page.
+    for item, origin in reversed(ordered[limit:]):
+        stops[origin] = item.newest.index + 1
+    following = encode_cursor(stops) if any(stops.values()) else None
+    return Page(items=[item for item, _ in ordered[:limit]], next=following)
+
+
+class _ServerLog(NamedTuple):
+    """A log that is shown, and where it is; the names are empty for a keep that shares none."""
+
+    log: ReadableLog
+    server: str = ""
+    origin: str = ""
+
+    def names(self, item: "RecordSummary | CallSummary") -> "RecordSummary | CallSummary":
+        if isinstance(item, RecordSummary):
+            return msgspec.structs.replace(item, server=self.server, origin=self.origin)
+        records = [
+            msgspec.structs.replace(one, server=self.server, origin=self.origin) for one in item.records
+        ]
+        return CallSummary(records=records)
+
+
+Find: TypeAlias = "Callable[[ReadableLog, int | None], tuple[Sequence[RecordSummary | CallSummary], int]]"
+
+
+def _logs(keep: Keep) -> list[_ServerLog]:
+    """The log of this server first, then those of the others on its database."""
+    record = keep.record
+    if keep.shared is None or not isinstance(record, FileRecord):
+        return [_ServerLog(record.log)]
+    own = _ServerLog(record.log, socket.gethostname(), record.log.public_key().name)
+    try:
+        return [own, *(_ServerLog(one, one.server, one.origin) for one in keep.shared.remote_logs.all())]
+    except StoreUnavailable as error:
+        logger.warning("the logs of other servers cannot be read", extra={"reason": error.message})
+        return [own]
 
 
 async def list_calls(
     keep: Keep, caller: Caller, filters: RecordFilters, *, limit: int, cursor: str | None = None
 ) -> Page:
     """The newest calls that a caller may see, with all of their records, filtered."""
-    stop = decode_cursor(cursor, int) if cursor else None
-    return await asyncio.to_thread(_call_page, keep.record, caller, filters, limit, stop)
+    find = partial(_call_page, caller=caller, filters=filters, limit=limit)
+    return await asyncio.to_thread(_merged, keep, find, limit, cursor)
 
 
 def _call_page(
-    record: KeepRecord, caller: Caller, filters: RecordFilters, limit: int, stop: int | None
-) -> Page:
-    entries = list(islice(record.log.read_back(stop), SCANNED_RECORDS))
-    owners = _owners(record, entries)
+    log: ReadableLog, stop: int | None, *, caller: Caller, filters: RecordFilters, limit: int
+) -> tuple[list[CallSummary], int]:
+    """The newest calls before an index, and the index to go on before; 0 at the end."""
+    entries = list(islice(log.read_back(stop), SCANNED_RECORDS))
+    owners = _owners(log, entries)
     own = None if caller.has_scope(Scope.AUDIT_READ) else caller.agent
     grouped: dict[str, CallSummary] = {}
     for entry in entries:
         one = _summary(entry, owners)
         if own in (None, one.agent):
             grouped.setdefault(one.call or str(one.index), CallSummary(records=[])).records.append(one)
-    _complete(record, grouped, entries, owners)
-    earlier = _calls_from(record, stop) if stop else set()
+    _complete(log, grouped, entries, owners)
+    earlier = _calls_from(log, stop) if stop else set()
     shown: list[CallSummary] = []
     for call in grouped.values():
         # A call that ended on an earlier page was shown there with all of its records.
         if call.newest.call not in earlier and filters.fits_call(call):
             shown.append(call)
             if len(shown) == limit:
-                break
-    last = shown[-1].newest.index if len(shown) == limit else entries[-1].index if entries else 0
-    return Page(items=shown, next=encode_cursor(last) if last else None)
+                return shown, call.newest.index
+    return shown, entries[-1].index if entries else 0
 
 
 def _complete(
-    record: KeepRecord,
+    log: ReadableLog,
     grouped: dict[str, CallSummary],
     entries: list[Entry],
     owners: dict[str, tuple[str, str]],
@@ -212,7 +289,7 @@ def _complete(
     cut = {key for key, call in grouped.items() if call.newest.call and "ToolInvoked" not in call.types}
     if not cut:
         return
-    for entry in islice(record.log.read_back(entries[-1].index), SCANNED_RECORDS):
+    for entry in islice(log.read_back(entries[-1].index), SCANNED_RECORDS):
         call = str(entry.record.get("call", ""))
         if call in cut:
             grouped[call].records.append(_summary(entry, owners))
@@ -222,19 +299,19 @@ def _complete(
                     return
 
 
-def _calls_from(record: KeepRecord, start: int) -> set[str]:
+def _calls_from(log: ReadableLog, start: int) -> set[str]:
     """The calls that have records from an index on, up to a page."""
-    later = record.log.read_back(start + SCANNED_RECORDS)
+    later = log.read_back(start + SCANNED_RECORDS)
     found = takewhile(lambda entry: entry.index >= start, later)
     return {call for entry in found if (call := str(entry.record.get("call", "")))}
 
 
-def _owners(record: KeepRecord, entries: list[Entry]) -> dict[str, tuple[str, str]]:
+def _owners(log: ReadableLog, entries: list[Entry]) -> dict[str, tuple[str, str]]:
     """Agent and tool of the calls that entries belong to."""
     owners = dict(_named(entries))
     missing = {str(call) for entry in entries if (call := entry.record.get("call"))} - owners.keys()
     if missing and entries:
-        for call, owner in _named(islice(record.log.read_back(entries[-1].index), SCANNED_RECORDS)):
+        for call, owner in _named(islice(log.read_back(entries[-1].index), SCANNED_RECORDS)):
             owners.setdefault(call, owner)
             missing.discard(call)
             if not missing:
@@ -287,7 +364,7 @@ def _entry(record: KeepRecord, caller: Caller, index: int) -> Entry:
     if entry is None or entry.index != index:
         raise not_found("record")
     if not caller.has_scope(Scope.AUDIT_READ):
-        owner = _owners(record, [entry]).get(str(entry.record.get("call", "")))
+        owner = _owners(record.log, [entry]).get(str(entry.record.get("call", "")))
         if owner is None or owner[0] != caller.agent:
             raise not_found("record")
     return entry
@@ -309,26 +386,36 @@ async def call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
 
 
 def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
-    record = keep.record
-    entries = list(_entries_of(record, call_id))
+    bodies: ReadBody = keep.record.bodies.get
+    entries, server = _entries_of(keep.record, call_id), ""
+    if not entries and keep.shared is not None:
+        with contextlib.suppress(AuditBroken, StoreUnavailable):
+            for other, call in keep.shared.remote_logs.calls(call_id, is_prefix=False):
+                if call.call_id == call_id:
+                    entries, server = other.of_call(call), other.server
+                    bodies = keep.shared.remote_logs.copies.body
     owner = dict(_named(entries)).get(call_id, ("", ""))[0]
     if not entries or not (caller.has_scope(Scope.AUDIT_READ) or owner == caller.agent):
         raise not_found("call")
     said = [entry.record for entry in entries]
     note_shown(keep, caller, str(said[0].get("tool", "")))  # in whichever session it was
-    arguments, why = _arguments(keep, said)
+    arguments, why = _arguments(keep, bodies, said)
     result = next((str(one["result_hash"]) for one in said if one.get("result_hash")), "")
     return CallRecords(
         call=call_id,
         records=[_view(entry) for entry in entries],
         arguments=arguments,
         no_arguments=why,
-        result=_body(record, result),
-        diagnosis=_diagnosis(keep, call_id, said[-1]) if caller.has_scope(Scope.AUDIT_READ) else "",
+        result=_body(bodies, result),
+        diagnosis=_diagnosis(keep, bodies, call_id, said[-1]) if caller.has_scope(Scope.AUDIT_READ) else "",
+        server=server,
     )
 
 
-def _diagnosis(keep: Keep, call_id: str, last: dict[str, Any]) -> str:
+ReadBody = Callable[[str], bytes]
+
+
+def _diagnosis(keep: Keep, bodies: ReadBody, call_id: str, last: dict[str, Any]) -> str:
     """Why a call failed, whichever process made it; empty if it did not fail."""
     digest = last.get("diagnosis_hash")
     if digest is None:
@@ -337,18 +424,18 @@ def _diagnosis(keep: Keep, call_id: str, last: dict[str, Any]) -> str:
         own = keep.diagnosis(call_id)
         return own.text if own is not None else DIAGNOSIS_NOT_KEPT
     try:
-        return str(json.loads(keep.record.bodies.get(str(digest))))
+        return str(json.loads(bodies(str(digest))))
     except BodyUnavailable as error:
         return f"It is {error.state.value}."
     except (KeyError, ValueError):
         return "It is missing."
 
 
-def _arguments(keep: Keep, said: list[dict[str, Any]]) -> "tuple[Any, NoArguments | None]":
+def _arguments(keep: Keep, bodies: ReadBody, said: list[dict[str, Any]]) -> "tuple[Any, NoArguments | None]":
     """The arguments of a call, or why there are none."""
     if kept := next((str(one["argument_hash"]) for one in said if one.get("has_arguments")), ""):
         try:
-            return json.loads(keep.record.bodies.get(kept)), None
+            return json.loads(bodies(kept)), None
         except BodyUnavailable as error:
             return None, error.state.value
         except (KeyError, ValueError):
@@ -378,11 +465,11 @@ def _entries_of(record: KeepRecord, call_id: str) -> list[Entry]:
     return found[::-1]
 
 
-def _body(record: KeepRecord, digest: str) -> Any:
+def _body(bodies: ReadBody, digest: str) -> Any:
     if not digest:
         return None
     with contextlib.suppress(BodyUnavailable, KeyError, ValueError):
-        return json.loads(record.bodies.get(digest))
+        return json.loads(bodies(digest))
     return None
 
 
@@ -400,7 +487,7 @@ _verifying = threading.Lock()
 
 
 async def verify_log(keep: Keep) -> dict[str, Any]:
-    """Verify the whole log; one run at a time, since it reads everything."""
+    """Verify the whole log, and those of the other servers; one run at a time, since it reads everything."""
     from toolkeep.storage.log.verify_folder import verify
 
     files = _files(keep)
@@ -408,10 +495,11 @@ async def verify_log(keep: Keep) -> dict[str, Any]:
         raise RequestRefused(Code.NOT_SERVING, "the log is already being verified", hint="try again soon")
     try:
         report = await asyncio.to_thread(verify, files.log)
+        others = await asyncio.to_thread(keep.shared.remote_logs.verify) if keep.shared else []
     finally:
         _verifying.release()
     data: dict[str, Any] = {**report.to_dict(), "log": "the keep's own"}
-    return data
+    return data | ({"others": [one.to_dict() for one in others]} if keep.shared else {})
 
 
 def _files(keep: Keep) -> FileRecord:

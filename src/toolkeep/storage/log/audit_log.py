@@ -19,7 +19,7 @@ from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import RECORD_BYTES, Entry, Leaf, record_bytes
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.inclusion_proof import Proof
-from toolkeep.audit.merkle_tree import HASH_BYTES, Frontier, Tree
+from toolkeep.audit.merkle_tree import Tree
 from toolkeep.audit.signed_note import Note, VerifierKey
 from toolkeep.errors import ToolkeepError
 from toolkeep.host.after_fork import register_after_fork
@@ -97,14 +97,9 @@ class AuditLog:
         """The newest checkpoint that was signed; None before the first."""
         return self._writer.checkpoints.newest()
 
-    def check(self) -> None:
-        """Raise `AuditBroken` unless every record is what the newest checkpoint signed; begins a new log."""
-        note = self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=False)).result()
-        checkpoint, frontier = Checkpoint.parse(Note.parse(note).text), Frontier()
-        for leaves in read_leaves(self._writer.audit, Place(), checkpoint.size):
-            frontier.extend(leaves[at : at + HASH_BYTES] for at in range(0, len(leaves), HASH_BYTES))
-        if frontier.root() != checkpoint.root:
-            raise self._changed(checkpoint.size)
+    def cover(self) -> str:
+        """A signed checkpoint over every entry so far, not kept; begins a new log."""
+        return self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=False)).result()
 
     def kept_checkpoints(self) -> list[str]:
         """The checkpoints that were kept, oldest first."""
@@ -161,7 +156,7 @@ class AuditLog:
             return cosigned
         note = self._writer.checkpoints.newest()
         if note is None or _size(note) <= index:
-            note = self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=False)).result()
+            note = self.cover()
         return note
 
     def _checked(self, note: str, index: int) -> str:
@@ -184,12 +179,9 @@ class AuditLog:
         for leaves in read_leaves(self._writer.audit, self._place, checkpoint.size):
             self._tree.extend(leaves)
         if self._tree.root(checkpoint.size) != checkpoint.root:
-            raise self._changed(checkpoint.size)
+            reason = f"the first {checkpoint.size} records are not those it signed"
+            raise AuditBroken(str(self._writer.audit / "checkpoint"), reason)
         return self._tree
-
-    def _changed(self, size: int) -> AuditBroken:
-        reason = f"the first {size} records are not those it signed"
-        return AuditBroken(str(self._writer.audit / "checkpoint"), reason)
 
 
 def _canonical(record: Mapping[str, Any]) -> bytes:

@@ -64,7 +64,7 @@ class FileRecord:
             WitnessClient(self.log, VerifierKey.parse(key), over_http(url), alarm=self._alarm)
             for url, key in (witnesses or {}).items()
         ]
-        self._exchange = None if shared is None else shared.exchange_logs(self.log, self._alarm)
+        self._exchange = None if shared is None else shared.exchange_logs(self.log, self.bodies, self._alarm)
         others = self._exchange.witnesses if self._exchange else tuple
         self._sender: WitnessSender | None = None
         if clients or self._exchange:
@@ -122,6 +122,7 @@ class FileRecord:
     def close(self) -> None:
         """Flush everything, and close."""
         with contextlib.ExitStack() as closing:  # each is closed, even where another one raises
+            closing.callback(self.bodies.close)
             if self._publisher is not None:
                 closing.callback(self._publisher.close)
             if self._exchange is not None:
@@ -132,4 +133,3 @@ class FileRecord:
             closing.callback(self.approvals.close)
             closing.callback(self.sessions.close)
             closing.callback(self.log.close)
-            closing.callback(self.bodies.close)

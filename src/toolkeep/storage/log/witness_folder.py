@@ -213,6 +213,12 @@ class Witness:
             return given
         return [*given, *map(VerifierKey.parse, lines)]
 
+    def peers(self) -> list[str]:
+        """The logs whose servers it knows as witnesses, too: those that share a database with this one."""
+        files = self._folder.glob("*.keys")
+        names = {VerifierKey.parse(line).name for file in files for line in file.read_text().splitlines()}
+        return sorted(name for name in names if f"{name}/witness" in names)
+
     def _file(self, origin: str, kind: str) -> Path:
         return self._folder / f"{hashlib.sha256(origin.encode()).hexdigest()[:32]}.{kind}"
 

@@ -10,7 +10,9 @@ Whoever controls the database can keep servers from seeing each other, which loo
 cause false alarms. A server that has ended is not asked, and raises none.
 """
 
+import contextlib
 import logging
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from toolkeep.events import AuditAlarm
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_client import WitnessClient
 from toolkeep.storage.log.witness_folder import Alarm, Witness
+from toolkeep.storage.postgres.log_copier import LogCopier
 from toolkeep.storage.postgres.log_table import TOPIC, LogTable, PublishedLog, SeenLog
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 
@@ -42,18 +45,20 @@ class LogExchange:
     """One server's side, in a thread of its own."""
 
     def __init__(
-        self, audit: AuditLog, table: LogTable, changes: SharedChanges, server: str, alarm: Alarm
+        self, audit: AuditLog, table: LogTable, copier: LogCopier, changes: SharedChanges, alarm: Alarm
     ) -> None:
         self._audit = audit
+        self._copier = copier
         self._table = table
         self._changes = changes
-        self._server = server
         self._alarm = alarm
         self._witness: Witness | None = None
         self._clients: dict[str, WitnessClient] = {}
         self._raised: dict[str, str] = {}
         self._handover = ("", "")
         self._trouble = ""
+        self._late = ""
+        self._covered_at = 0.0
         self._is_told = False
         self._origin = ""
         self._due = 0.0
@@ -81,7 +86,10 @@ class LogExchange:
             self._attempt()
             self._wake.wait(max(0.0, self._due - time.monotonic()))
         unwatch()
-        self._due = 0.0
+        self._due, until = 0.0, time.monotonic() + _CLOSE_SECONDS
+        with contextlib.suppress(Exception):  # logged by the attempt
+            while not self._trouble and not self._is_copied() and time.monotonic() < until:
+                pass
         self._attempt()
 
     def _heard(self, key: str) -> None:
@@ -100,6 +108,8 @@ class LogExchange:
 
     def _round(self) -> None:
         witness = self._witness or self._begin()
+        if not self._trouble and not self._is_copied():
+            self._wake.set()
         if (now := time.monotonic()) >= self._due:
             self._due = now + EVERY_SECONDS
             self._table.publish(self._own(witness))
@@ -110,8 +120,7 @@ class LogExchange:
 
     def _begin(self) -> Witness:
         try:
-            # Whole: a record that was changed long ago, and not signed again, is found by nobody else.
-            self._audit.check()
+            self._copier.begin()
         except AuditBroken as broken:
             self._trouble = broken.message
         self._origin = self._audit.public_key().name
@@ -120,6 +129,19 @@ class LogExchange:
         folder = self._audit.folder / "witness"
         self._witness = Witness(folder, name=f"{self._origin}/witness", alarm=self._alarm)
         return self._witness
+
+    def _is_copied(self) -> bool:
+        """Copy some of the log; whether that was the rest."""
+        newest = self._audit.newest_checkpoint()
+        is_all = newest is None or self._copier.copy(newest)
+        now = time.monotonic()
+        if not is_all or not self._copier.has_more() or not self._covered_at:
+            self._covered_at = now
+        self._late = ""
+        if now - self._covered_at > SILENT_SECONDS:
+            self._late = f"no checkpoint has covered its last records for {SILENT_SECONDS:.0f} s"
+        self._raise(self._origin, "this log is no longer signed", self._late)
+        return is_all
 
     def _own(self, witness: Witness) -> PublishedLog:
         key = str(self._audit.public_key())
@@ -131,8 +153,10 @@ class LogExchange:
             witness_key=str(witness.public_key),
             checkpoint=self._audit.newest_checkpoint() or "",
             handover=self._handover[1],
-            trouble=self._trouble,
-            server="" if self._is_over.is_set() else self._server,
+            trouble=self._trouble or self._late,
+            server="" if self._is_over.is_set() else self._table.server,
+            name=socket.gethostname(),
+            copied=self._copier.copied,
         )
 
     def _look(self, seen: SeenLog, witness: Witness) -> None:
@@ -141,10 +165,10 @@ class LogExchange:
         wrong = ("", "")
         if not seen.is_authentic:
             wrong = "", "its row in the database carries no MAC of a server"
-        elif reason := _distrust(published, witness):
+        elif reason := distrust(published, witness):
             wrong = "the log of a server is signed with another key", reason
         elif published.trouble:
-            wrong = "a server found that its log contradicts what it signed", published.trouble
+            wrong = "a server found its own log broken", published.trouble
         elif seen.is_seen and seen.age_s > SILENT_SECONDS:
             wrong = "a server no longer publishes its log", f"it lives, and did so {seen.age_s:.0f} s ago"
         self._raise(published.origin, *wrong)
@@ -170,7 +194,7 @@ class LogExchange:
                 log.warning("the log of a server is left out", extra={"origin": origin, "reason": reason})
 
 
-def _distrust(published: PublishedLog, witness: Witness) -> str:
+def distrust(published: PublishedLog, witness: Witness) -> str:
     """Why the keys of a log are not the remembered ones; those of a log seen for the first time are."""
     try:
         keys = VerifierKey.parse(published.key), VerifierKey.parse(published.witness_key)

@@ -24,14 +24,17 @@ _AT_ONCE: Final = 64
 
 _NOW = "SELECT (extract(epoch FROM now()) * 1000000)::bigint"
 _PUBLISH = """
-INSERT INTO shared_logs (origin, key, witness_key, checkpoint, handover, trouble, server, published_us, mac)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (origin) DO UPDATE SET
+INSERT INTO shared_logs
+(origin, key, witness_key, checkpoint, handover, trouble, server, name, copied, published_us, mac)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (origin) DO UPDATE SET
 key = excluded.key, witness_key = excluded.witness_key, checkpoint = excluded.checkpoint,
-handover = excluded.handover, trouble = excluded.trouble, server = excluded.server,
+handover = excluded.handover, trouble = excluded.trouble, server = excluded.server, name = excluded.name,
+copied = excluded.copied,
 published_us = excluded.published_us, mac = excluded.mac
 """
 _PUBLISHED = """
-SELECT origin, key, witness_key, checkpoint, handover, trouble, server, published_us, mac,
+SELECT origin, key, witness_key, checkpoint, handover, trouble, server, shared_logs.name, copied,
+published_us, mac,
 extract(epoch FROM now()) - published_us / 1000000.0,
 coalesce(seen_at > now() - %s * interval '1 second', false)
 FROM shared_logs LEFT JOIN shared_servers ON shared_servers.id = server ORDER BY origin
@@ -69,6 +72,10 @@ class PublishedLog(NamedTuple):
     """What the server itself found wrong with its log."""
     server: str = ""
     """The process, among all that share the database; empty once it has ended."""
+    name: str = ""
+    """The name of the machine."""
+    copied: str = ""
+    """The newest checkpoint whose records are all copied."""
 
 
 class SeenLog(NamedTuple):
@@ -89,6 +96,11 @@ class LogTable:
         self._database = database
         self._key = key
 
+    @property
+    def server(self) -> str:
+        """This process, among all that share the database."""
+        return self._database.server
+
     def publish(self, log: PublishedLog) -> None:
         """Publish the log of this server."""
 
@@ -104,7 +116,7 @@ class LogTable:
         rows = self._database.change(lambda connection: connection.execute(_PUBLISHED, (seen_s,)).fetchall())
         found = []
         for row in rows:
-            log, (published, mac, age_s, is_seen) = PublishedLog(*row[:7]), row[7:]
+            log, (published, mac, age_s, is_seen) = PublishedLog(*row[:9]), row[9:]
             is_authentic = self._key.is_authentic(mac, "log", *log, str(published))
             found.append(SeenLog(log, is_authentic, float(age_s), is_seen))
         return found

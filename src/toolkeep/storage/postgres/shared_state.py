@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import socket
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,12 @@ from toolkeep.storage.log.witness_folder import Alarm
 from toolkeep.storage.postgres.approvals_table import PostgresApprovals
 from toolkeep.storage.postgres.database_history import DatabaseHistory
 from toolkeep.storage.postgres.ledger_table import PostgresLedger
+from toolkeep.storage.postgres.log_copier import LogCopier
+from toolkeep.storage.postgres.log_copies import LogCopies
 from toolkeep.storage.postgres.log_exchange import LogExchange
 from toolkeep.storage.postgres.log_table import LogTable
 from toolkeep.storage.postgres.peers import Peers
+from toolkeep.storage.postgres.remote_log import RemoteLogs
 from toolkeep.storage.postgres.sessions_table import PostgresSessionStates
 from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignInCodes, SharedTokens
 from toolkeep.storage.postgres.shared_changes import SharedChanges
@@ -26,6 +30,7 @@ from toolkeep.storage.postgres.shared_register import REGISTERS, Item, SharedReg
 from toolkeep.storage.postgres.shared_switches import SharedKeepState
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sqlite.body_writer import BodyWriter
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
 
@@ -53,11 +58,20 @@ class SharedState:
         self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
         self._peers: Peers | None = None
 
-    def exchange_logs(self, log: AuditLog, alarm: Alarm) -> LogExchange:
+    def exchange_logs(self, log: AuditLog, bodies: BodyWriter, alarm: Alarm) -> LogExchange:
         """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
-        database = self._opened()
-        table = LogTable(database, row_key(self._settings, self._own_key))
-        return LogExchange(log, table, self.changes, database.server, alarm)
+        table, copies = self._log_tables()
+        return LogExchange(log, table, LogCopier(log, bodies, copies), self.changes, alarm)
+
+    @cached_property
+    def remote_logs(self) -> RemoteLogs:
+        """The logs of the other servers, to read."""
+        return RemoteLogs(*self._log_tables(), self._folder)
+
+    def _log_tables(self) -> tuple[LogTable, LogCopies]:
+        database, rows = self._opened(), row_key(self._settings, self._own_key)
+        key = _derived(self._settings, self._own_key, b"toolkeep log copies")
+        return LogTable(database, rows), LogCopies(database, key, rows)
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""

@@ -5,6 +5,7 @@ secrets. An erased body leaves a tombstone; nothing records who erased it.
 """
 
 import hashlib
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -79,25 +80,25 @@ class Bodies:
             raise BodyUnavailable(digest, BodyState.CHANGED)
         return body
 
-    def erase(self, digest: str) -> bool:
-        """Erase a body, leaving a tombstone; whether there was one.
+    def erase(self, digest: str, *, before: float = math.inf) -> bool:
+        """Erase a body last stored before a time, leaving a tombstone; whether there was one.
 
         Raises `StateUnusable` while another connection reads: the bytes are still in the write-ahead log.
         """
         _check(digest)
-        return bool(self._erase("digest = ?", digest))
+        return bool(self._erase("digest = ? AND put_at < ?", digest, before))
 
     def erase_older(self, than: float) -> list[str]:
         """Erase the bodies last stored before this time, in POSIX seconds; their hashes."""
         return self._erase("put_at < ?", than)
 
-    def _erase(self, which: str, value: str | float) -> list[str]:
+    def _erase(self, which: str, *values: str | float) -> list[str]:
         if not self._database.exists():
             return []
         with self._database.using() as connection:
             erased = connection.execute(
                 f"UPDATE bodies SET body = NULL WHERE {which} AND body IS NOT NULL RETURNING digest",  # noqa: S608 -- our own words
-                (value,),
+                values,
             ).fetchall()
             # The old pages are in the write-ahead log, too: a checkpoint that truncates it removes them.
             (is_read, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

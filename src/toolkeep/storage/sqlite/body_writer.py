@@ -37,6 +37,10 @@ class BodyWriter:
         waiting = self._waiting.get(digest)
         return self._bodies.get(digest) if waiting is None else waiting
 
+    def erase(self, digest: str, *, before: float) -> None:
+        """Erase a stored body that was last stored before a time."""
+        self._bodies.erase(digest, before=before)
+
     def put_later(self, digest: str, body: bytes) -> None:
         """Queue a body under its hash; dropped where the queue is full, since no call may wait for it."""
         with self._lock:

@@ -11,6 +11,9 @@ from toolkeep.storage.sql.database_location import SCHEMA
 revision = "0003"
 down_revision = "0002"
 
+_SAID = ("checkpoint", "handover", "trouble", "server", "name", "copied")
+"""What a server publishes of its log, beside its keys."""
+
 
 def upgrade() -> None:
     """Create the tables."""
@@ -46,7 +49,7 @@ def upgrade() -> None:
         "shared_logs",
         *(
             sa.Column(name, sa.Text(), primary_key=name == "origin", nullable=False)
-            for name in ("origin", "key", "witness_key", "checkpoint", "handover", "trouble", "server")
+            for name in ("origin", "key", "witness_key", *_SAID)
         ),
         sa.Column("published_us", sa.BigInteger(), nullable=False),
         sa.Column("mac", sa.LargeBinary(), nullable=False),
@@ -60,6 +63,33 @@ def upgrade() -> None:
         sa.Column("request", sa.Text(), nullable=False),
         sa.Column("status", sa.Integer()),
         sa.Column("answer", sa.Text()),
+        schema=SCHEMA,
+    )
+    op.create_table(
+        "shared_log_entries",
+        sa.Column("origin", sa.Text(), primary_key=True),
+        sa.Column("position", sa.BigInteger(), primary_key=True),
+        sa.Column("call_id", sa.Text(), nullable=False),
+        sa.Column("other_id", sa.Text(), nullable=False),
+        sa.Column("leaf", sa.LargeBinary(), nullable=False),
+        sa.Column("line", sa.LargeBinary(), nullable=False),
+        schema=SCHEMA,
+    )
+    for column in ("call_id", "other_id"):
+        op.create_index(
+            f"shared_log_entries_{column}",
+            "shared_log_entries",
+            [column],
+            schema=SCHEMA,
+            postgresql_ops={column: "text_pattern_ops"},
+        )
+    op.create_table(
+        "shared_bodies",
+        sa.Column("digest", sa.Text(), primary_key=True),
+        sa.Column("body", sa.LargeBinary()),
+        sa.Column("put_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("erased_at", sa.DateTime(timezone=True), index=True),
+        sa.Column("mac", sa.LargeBinary()),
         schema=SCHEMA,
     )
     op.create_table(
@@ -209,7 +239,7 @@ def downgrade() -> None:
     if _schema() is None:
         return
     entered = ("witness_requests", "logs", "additions", "measures", "sessions", "token_uses", "registers")
-    for table in (*entered, "claims", "histories", "servers"):
+    for table in ("bodies", "log_entries", *entered, "claims", "histories", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
     for table in ("work", "messages", "events", "mcp_sessions", "session_answers", "questions"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
