@@ -22,7 +22,13 @@ def run(postgres: Cluster, act: Callable[[Peers], Coroutine[Any, Any, Any]]) -> 
     postgres.clean()
     database = SharedDatabase(PostgresLocation(postgres.url("made")), is_single=True)
     with contextlib.closing(database), contextlib.closing(SharedChanges(database, "test")) as changes:
-        return asyncio.run(act(Peers(database, changes, RowKey(b"key"), b"secret")))
+        peers = Peers(database, changes, RowKey(b"key"), b"secret")
+
+        async def whole() -> Any:
+            with contextlib.closing(peers):
+                return await act(peers)
+
+        return asyncio.run(whole())
 
 
 def count(postgres: Cluster, table: str, where: str = "true") -> int:
