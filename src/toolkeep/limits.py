@@ -658,6 +658,9 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of connections with an incomplete head; the oldest is closed first."""
     send_s: float = 20.0
     """Time limit for a request body."""
+    idle_s: float = 75.0
+    """Keep-alive: longer than load balancers keep a connection. Else one may send a request on it just when
+    it is closed, and the request fails."""
     read_s: float = 120.0
     """Time that a client may stop reading a response; the kernel buffers some MB."""
     connections: int = 2048

@@ -16,12 +16,17 @@ import yaml
 
 from tests.deploy.balancer import HOST, find_haproxy
 from tests.mcp_server.environments import python_of
+from toolkeep import Keep
+from toolkeep.cli.main import cli
 from toolkeep.cli.serve import command as serve
 from toolkeep.config.paths import ConfigPaths
 from toolkeep.config.read import read_settings
 from toolkeep.limits import DRAIN_SECONDS, ServerLimits
 from toolkeep.sandbox.container_check import FLAGS
+from toolkeep.server.app_factory import make_app
 from toolkeep.server.asgi_app import _SHUTDOWN_S
+from toolkeep.server.run_server import Server
+from toolkeep.stores.api_tokens import MemoryTokens, Tokens
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -120,7 +125,8 @@ def exec_start() -> list[str]:
     ids=["systemd", "compose", "kubernetes"],
 )
 def test_servers_are_started_with_options_that_exist(words: list[str]) -> None:
-    context: click.Context = serve.make_context("serve", list(words))
+    parent = click.Context(cli, **cli.context_settings)
+    context: click.Context = serve.make_context("serve", list(words), parent=parent)
     assert context.params["port"] == 8765
     assert len(context.params["allowed"]) == 1
 
@@ -131,6 +137,13 @@ def test_a_server_has_time_to_drain_and_to_end_its_calls() -> None:
     grace = COMPOSE["services"]["keep-1"]["stop_grace_period"].removesuffix("s")
     assert all(int(given) > needed for given in (stop, grace, POD["terminationGracePeriodSeconds"]))
     assert re.search(r"^KillMode=mixed$", UNIT, re.MULTILINE)
+
+
+def test_haproxy_closes_idle_connections_before_the_servers_do(keep: Keep) -> None:
+    (idle,) = re.findall(r"timeout http-keep-alive (\d+)s", (DEPLOY / "haproxy.cfg").read_text())
+    limits = ServerLimits()
+    server = Server(make_app(keep, Tokens(MemoryTokens())), limits)
+    assert int(idle) < limits.idle_s == server.config.timeout_keep_alive
 
 
 def test_probes_ask_by_a_name_that_the_server_accepts() -> None:

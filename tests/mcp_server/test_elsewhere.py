@@ -14,7 +14,9 @@ from tests.storage.two_keeps import execute, kill, peers_of, two_keeps
 from toolkeep import Keep, ToolContext, tool
 from toolkeep.mcp_server.client_approvals import ask_client
 from toolkeep.mcp_server.client_context import current_client
+from toolkeep.mcp_server.connection import Connection
 from toolkeep.mcp_server.dispatch import McpServer
+from toolkeep.mcp_server.features import Resource
 from toolkeep.mcp_server.http_app import McpApp
 
 
@@ -304,6 +306,34 @@ def test_messages_of_no_request_come_to_the_server_that_the_client_listens_at(
 
     changed = "notifications/tools/list_changed"
     assert run(postgres, keeps, act) == (changed, [changed] * 2)
+
+
+def test_a_subscription_counts_at_the_server_that_the_client_listens_at(
+    postgres: Cluster, keeps: tuple[Keep, Keep]
+) -> None:
+    async def act(pair: Pair) -> Any:
+        servers = [app._server for app in pair.apps]
+        for server in servers:
+            server.add_resource(Resource(uri="test://clock", name="clock", read=lambda: "12:00"))
+        held: list[set[str]] = []
+
+        async def hold(connection: Connection) -> None:
+            held.append(set(connection.watched))
+
+        servers[1].hub.hold_watched = hold
+        await pair.handshake()
+        listening = pair.other.begin(b"", method="GET")
+        await until(lambda: listening.response.names)
+        await pair.one.ask("resources/subscribe", {"uri": "test://clock"})
+        await until(lambda: held)
+        servers[1].resource_updated("test://clock")
+        (heard,) = await listening.until(1)
+        await pair.one.ask("resources/unsubscribe", {"uri": "test://clock"})
+        await until(lambda: len(held) > 1)
+        listening.close()
+        return heard["params"], held
+
+    assert run(postgres, keeps, act) == ({"uri": "test://clock"}, [{"test://clock"}, set()])
 
 
 # --- tasks and suspended requests (2026-07-28) ---------------------------------------------------

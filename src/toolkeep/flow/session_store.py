@@ -53,6 +53,9 @@ class SessionStates(Protocol):
     def get(self, key: str, since: float = 0.0) -> Snapshot | None:
         """The state of a key; None if there is none, or none put or used after `since`."""
 
+    async def get_soon(self, key: str, since: float = 0.0) -> Snapshot | None:
+        """As `get`, for an event loop: read together with what other calls read."""
+
     def put(self, key: str, state: Snapshot, now: float) -> None:
         """Join a state with what is there, durably where there is a disk."""
 
@@ -101,6 +104,10 @@ class MemorySessionStates:
         if state is None and self._is_over:
             return FALLEN  # it may have been one of those that found no room
         return state if at >= since else None
+
+    async def get_soon(self, key: str, since: float = 0.0) -> Snapshot | None:
+        """As `get`."""
+        return self.get(key, since)
 
     def put(self, key: str, state: Snapshot, now: float) -> None:
         """Join a state with what is there."""

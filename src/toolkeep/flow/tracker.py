@@ -75,18 +75,34 @@ class Flow:
 
     # --- sessions --------------------------------------------------------------------------------
 
+    async def go_on(self, agent: str, name: str, *, caller: str = "") -> SessionState | None:
+        """The session of a call, in an event loop, if a server elsewhere has only to be asked for its row."""
+        key, now, idle_s = _key(agent, name, caller), self._clock(), self.settings.idle_s
+        held = self._sessions.get(key)
+        if held is None or (caller and min(held.seen, held.stored) < now - idle_s / 10):
+            return None
+        stored = await self._states.get_soon(key, now - idle_s if caller else 0.0)
+        return self.session_of(agent, name, caller=caller, read=(stored,))
+
     def session_of(
-        self, agent: str, name: str, *, caller: str = "", unknown: Snapshot | None = None
+        self,
+        agent: str,
+        name: str,
+        *,
+        caller: str = "",
+        unknown: Snapshot | None = None,
+        read: tuple[Snapshot | None] | None = None,
     ) -> SessionState:
         """The session of a call; `caller` is what a remote caller's state belongs to.
 
-        `unknown` is the state of one that there is none of yet.
+        `unknown` is the state of one that there is none of yet, `read` that of the store, if it was read by
+        now: then nothing waits.
         """
         key = _key(agent, name, caller)
         now, idle_s = self._clock(), self.settings.idle_s
         since, is_over = now - idle_s if caller else 0.0, False
         # Before the lock, for which other calls would wait as long as for the answer.
-        stored = self._states.get(key, since) if self.is_remote else None
+        stored = read[0] if read else self._states.get(key, since) if self.is_remote else None
         with self._lock:
             generation = self._states.generation
             held = self._sessions.get(key)
@@ -109,9 +125,9 @@ class Flow:
             self._sessions.move_to_end(key)
             held.seen = now
             # A stored state ages: it must not look idle after a restart while its caller was not.
-            is_stale = caller and held.stored < now - idle_s / 10
+            is_stale = caller and not read and held.stored < now - idle_s / 10
             held.stored = now if is_stale else held.stored
-        if is_over:
+        if is_over and not read:
             self._states.forget(key, since)  # the session before
         if is_stale and held.session.state is not CLEAN:
             self._store(held.session)
@@ -199,6 +215,18 @@ class Flow:
                     self._plans.clear()
                 self._plans[key] = plan
         return plan
+
+    def is_settled(self, session: SessionState, tool: RegisteredTool, hosts: Collection[str]) -> bool:
+        """Whether no result of a call can change the state of its session."""
+        state, reader = session.state, self.plan(tool).reader
+        return (
+            state.opened
+            and (state.secret or not reader.shows_secrets)
+            and tool.name in state.after
+            and (not tool.may_write or tool.name in state.wrote)
+            and state.hosts.issuperset(hosts)
+            and not session.is_unstored
+        )
 
     def facts(self, request: ToolCall, checked: CheckedCall, before: FlowFacts | None = None) -> FlowFacts:
         """What policies may read about a call; `before` are the facts of an earlier decision about it."""

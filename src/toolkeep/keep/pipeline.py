@@ -262,16 +262,32 @@ class Pipeline:
         if unknown is not None:
             return self._unwatched(state, unknown)
         if self.flow is not None and self.flow.is_remote:
-            return self._made_remotely(state, partial(self._session, agent, conversation, session, caller))
+            return self._made_remotely(state, self.flow, agent, conversation, session, caller)
         return self._made(state) if self.spans is None else self._traced(state, self.spans)
 
-    async def _made_remotely(self, state: CallState, find: Callable[[], "SessionState"]) -> ToolResult:
+    async def _made_remotely(
+        self,
+        state: CallState,
+        flow: "Flow",
+        agent: object,
+        conversation: object,
+        session: object,
+        caller: object,
+    ) -> ToolResult:
         """Make a call whose session a server elsewhere knows."""
+        request, watched = state.request, None
         try:
-            watched = await self._threads.run_to_end(find)
+            if not isinstance(session, Session):
+                name = request.session or request.conversation
+                watched = await flow.go_on(request.agent, name, caller=named(caller))
+            if watched is None:
+                find = partial(self._session, agent, conversation, session, caller)
+                watched = await self._threads.run_to_end(find)
+        except asyncio.CancelledError:
+            await self._end(state, state.refused(_cancelled(request)))
+            raise
         except (OSError, ToolkeepError, NoThread) as error:
             return await self._unwatched(state, error)
-        request = state.request
         state.request = replace(
             request,
             flow=watched,
@@ -685,11 +701,20 @@ class Pipeline:
         noting = self._noting.pop(state.request.id, None)
         if noting is not None:
             await asyncio.wait({noting})
+        facts = None if state.permitted is None else state.permitted.flow
+        if (facts is None or facts.reserved is None) and self._is_settled(state):
+            return self._observed(state, result)
         try:
             return await self._waiting(self._observed, state, result)
         except NoThread as error:
             log.exception("the state of a session cannot be kept", extra={"tool_name": state.shown_name})
             return state.refused(ran_unrecorded(state.request, type(error).__name__))
+
+    def _is_settled(self, state: CallState) -> bool:
+        """Whether nothing that the call shows can change the state of its session."""
+        if self.flow is None or state.tool is None:
+            return True
+        return self.flow.is_settled(state.request.flow, state.tool, _hosts(state.permitted))
 
     def _observed(self, state: CallState, result: ToolResult) -> ToolResult:
         """Let the session take in what the caller is about to see; without that, nothing is shown."""

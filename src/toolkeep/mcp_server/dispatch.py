@@ -143,6 +143,8 @@ class McpServer:
         self._stop_listening()
         self._watches.close()
         self.calling.close()
+        if self.peers is not None:
+            self.peers.close()
 
     # --- what the host's own code registers ------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Server(GracefulServer):
             proxy_headers=False,
             # No version numbers for scanners.
             server_header=False,
+            timeout_keep_alive=round(limits.idle_s),
             timeout_graceful_shutdown=max(1, round(limits.grace_s)),
         )
         super().__init__(config, app.begin_shutdown)

@@ -213,6 +213,8 @@ class Peers:
                 loop.call_soon_threadsafe(self._note, topic, key)
 
     def _note(self, topic: str, key: str) -> None:
+        if self._loop is None:  # closed meanwhile: the loop may be about to end
+            return
         for heard in self._listeners.get(topic, ()):
             heard(key)
         if topic == MESSAGE_TOPIC:

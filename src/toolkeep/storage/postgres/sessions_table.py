@@ -18,7 +18,7 @@ import msgspec
 from toolkeep.flow.session_state import FALLEN, Snapshot
 from toolkeep.flow.session_store import Addition, Window, of_session
 from toolkeep.host.after_fork import register_after_fork
-from toolkeep.storage.group_commit import ThreadGroupCommit
+from toolkeep.storage.group_commit import GroupCommit, ThreadGroupCommit
 from toolkeep.storage.postgres.measures_table import Measuring, PostgresMeasures
 from toolkeep.storage.postgres.shared_database import SharedDatabase, columns
 from toolkeep.storage.row_key import RowKey
@@ -68,6 +68,9 @@ class PostgresSessionStates:
         self._key = key
         self._known: OrderedDict[str, _Stored] = OrderedDict()
         self._reads: ThreadGroupCommit[tuple[str, float], _Stored | None] = ThreadGroupCommit(self._read)
+        self._reads_of_loops: GroupCommit[tuple[str, float], _Stored | None] = GroupCommit(
+            self._read, quick_s=0.0
+        )
         self._puts: ThreadGroupCommit[tuple[str, _Stored], None] = ThreadGroupCommit(self._put)
         self._measures = PostgresMeasures(self._writing, key)
         self._skew_s = 0
@@ -89,6 +92,12 @@ class PostgresSessionStates:
         """The state of a key; one that was altered or is gone counts as having seen everything."""
         there = self._there(since)
         found = self._reads.put((key, there))
+        return None if found is None or found.at < there else found.state
+
+    async def get_soon(self, key: str, since: float = 0.0) -> Snapshot | None:
+        """As `get`, for an event loop."""
+        there = self._there(since)
+        found = await self._reads_of_loops.put((key, there))
         return None if found is None or found.at < there else found.state
 
     def put(self, key: str, state: Snapshot, now: float) -> None:

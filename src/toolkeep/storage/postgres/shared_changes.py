@@ -29,7 +29,7 @@ _TICK_SECONDS: Final = 0.25
 _EVERY_SECONDS: Final = 1.0
 """How often a server is marked as alive, a tenth of the time after which it is taken for dead, and watchers
 are told to look."""
-_CURRENT_SECONDS: Final = 1.0
+CURRENT_SECONDS: Final = 1.0
 """Without an answer for longer, what others withdrew may not be known here."""
 _SEEN = """
 INSERT INTO shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
@@ -65,7 +65,7 @@ class SharedChanges:
     @property
     def is_current(self) -> bool:
         """Whether the database answered within the last second."""
-        return time.monotonic() - self._answered_at < _CURRENT_SECONDS
+        return time.monotonic() - self._answered_at < CURRENT_SECONDS
 
     def start(self) -> None:
         """Start, unless it has."""
@@ -129,7 +129,7 @@ class SharedChanges:
                 self._wait(_TICK_SECONDS)
 
     def _connect(self) -> Any:
-        connection = self._database.connect(answer_s=_CURRENT_SECONDS)
+        connection = self._database.connect(answer_s=CURRENT_SECONDS)
         try:
             connection.execute("SET synchronous_commit = off")  # the next mark comes soon
             connection.execute(_FORGET)

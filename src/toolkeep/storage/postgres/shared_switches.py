@@ -4,11 +4,12 @@ Pins and acceptances are about files and servers that one machine has. What is d
 all servers, within a second. A server that cannot know it makes no calls.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from toolkeep.errors import StoreUnavailable
-from toolkeep.storage.postgres.shared_changes import SharedChanges
+from toolkeep.storage.postgres.shared_changes import CURRENT_SECONDS, SharedChanges
 from toolkeep.storage.postgres.shared_register import REGISTERS, SharedRegister
 from toolkeep.storage.sqlite.state_db import KeepState, StateFollower
 from toolkeep.stores.registry_state import with_switch
@@ -25,6 +26,7 @@ class SharedKeepState(KeepState):
         self._changes = changes
         self._known: Mapping[str, bool] = {}
         self._problem = "the shared database was not asked yet"
+        self._read_at = float("-inf")
         self._is_followed = False
 
     def switches(self) -> Mapping[str, bool]:
@@ -32,13 +34,14 @@ class SharedKeepState(KeepState):
 
         So tools can be listed; `problem` keeps calls from being made.
         """
+        asked_at = time.monotonic()
         try:
             # Those of before the database was shared count until another one takes their place.
             self._known = {**super().switches(), **self._register.read()}
         except StoreUnavailable as error:
             self._problem = error.message
         else:
-            self._problem = ""
+            self._problem, self._read_at = "", asked_at
         return self._known
 
     def put_switch(self, switch: str, *, enabled: bool) -> None:
@@ -53,7 +56,8 @@ class SharedKeepState(KeepState):
 
     def problem(self) -> str:
         """Why it is not known what other servers disabled or withdrew; empty if it is."""
-        if self._is_followed and not self._changes.is_current:
+        has_answered = self._changes.is_current or time.monotonic() - self._read_at < CURRENT_SECONDS
+        if self._is_followed and not has_answered:
             return "the shared database has not answered for a second"
         return self._problem
 

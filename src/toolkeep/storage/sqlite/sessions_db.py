@@ -105,6 +105,10 @@ class SqliteSessionStates:
             row = connection.execute("SELECT state, put_at FROM sessions WHERE key = ?", (key,)).fetchone()
         return None if row is None or row[1] < since else _read(row[0])
 
+    async def get_soon(self, key: str, since: float = 0.0) -> Snapshot | None:
+        """As `get`."""
+        return self.get(key, since)
+
     def put(self, key: str, state: Snapshot, now: float) -> None:
         """Join a state with what is there."""
         with self._database.changing() as connection:
