@@ -286,8 +286,8 @@ def test_an_approval_is_not_used_twice(project: Path, monkeypatch: pytest.Monkey
     genuine = ApprovalGate.approve
     outcomes: list[Any] = []
 
-    def again(self: ApprovalGate, call: Any, asked: Asked) -> Any:
-        outcomes.extend(genuine(self, call, asked) for _ in range(3))
+    async def again(self: ApprovalGate, call: Any, asked: Asked) -> Any:
+        outcomes.extend([await genuine(self, call, asked) for _ in range(3)])
         return outcomes[-1]
 
     monkeypatch.setattr(ApprovalGate, "approve", again)
