@@ -568,7 +568,9 @@ class Pipeline:
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
         if problem := self._registry.problem:
-            message = f"What other servers disabled or withdrew is not known: {problem}"
+            # Not in the message: it names the address of the database, which a model must not learn.
+            log.warning("a call was refused, as the shared database is away", extra={"problem": problem})
+            message = "The shared database is away, so what other servers disabled or withdrew is not known"
             return refuse(request, Code.STORE_UNAVAILABLE, message, "Try again soon.")
         sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
         return resolve_name(

@@ -92,6 +92,8 @@ class SharedSignedOut:
         self._register = register
         self._kind = kind
         self._known: dict[str, float] = {}
+        self._changes = changes
+        self._is_read = False
         changes.watch(REGISTERS, self._heard)
 
     async def add(self, session_id: str, ends_at: float, now: float) -> None:
@@ -106,14 +108,15 @@ class SharedSignedOut:
         self._known = {**self._known, session_id: ends_at}
 
     def __contains__(self, session_id: object) -> bool:
-        return session_id in self._known
+        # Fail closed: a session that was ended elsewhere must not count because nobody can tell.
+        return not (self._is_read and self._changes.is_current) or session_id in self._known
 
     def _heard(self, kind: str) -> None:
         if kind in ("", self._kind):
             try:
-                self._known = self._register.read()
+                self._known, self._is_read = self._register.read(), True
             except StoreUnavailable:
-                return  # tried again within a second
+                self._is_read = False  # tried again within a second
 
 
 def _uses(connection: Any) -> list[tuple[str, float]]:
