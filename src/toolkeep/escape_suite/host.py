@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,8 @@ SECRET = "ESCAPE_SECRET"  # noqa: S105 -- the name of the variable
 
 _LONGEST_S: Final = 10.0
 """Attempts that end by themselves only in the sandbox are not waited for longer."""
+_FOUND_SECONDS: Final = 2.0
+"""How long a process that a control left is looked for."""
 
 
 def make_bait_folder(top: Path) -> BaitFolder:
@@ -115,6 +118,10 @@ def run_unconfined(bait_folder: BaitFolder, attempt: Attempt) -> dict[str, Any]:
         )
         said = json.dumps(heard.value())
         seen = signs.seen(stage, arguments, said, 0.0)
+        # What forks and exits can be missed by one walk over the processes.
+        until = time.monotonic() + _FOUND_SECONDS
+        while attempt.shows == "left" and "left" not in seen and time.monotonic() < until:
+            seen = signs.seen(stage, arguments, said, 0.0)
         if attempt.breaks == "host-sound":
             seen += heard.harm()
         if other_call is not None and other_call.wait() == 0:

@@ -75,7 +75,8 @@ class SignedOut(Protocol):
     async def add(self, session_id: str, ends_at: float, now: float) -> None:
         """Remember a session until it would have ended anyway."""
 
-    def __contains__(self, session_id: object) -> bool: ...
+    async def has(self, session_id: str) -> bool:
+        """Whether a session was ended; raises `StoreUnavailable` if that cannot be told."""
 
 
 class MemorySignedOut:
@@ -89,7 +90,8 @@ class MemorySignedOut:
         self._ends = {held: end for held, end in self._ends.items() if end > now}
         self._ends[session_id] = ends_at
 
-    def __contains__(self, session_id: object) -> bool:
+    async def has(self, session_id: str) -> bool:
+        """Whether a session was ended."""
         return session_id in self._ends
 
 
@@ -129,7 +131,7 @@ class Sessions:
     async def find(self, cookie: str) -> Session | None:
         """The session of a cookie, if it is valid."""
         content = self._read(cookie)
-        if content is None or content.id in self._signed_out:
+        if content is None or await self._signed_out.has(content.id):
             return None
         ends_at = content.began_at + SESSION_HOURS * 3600
         if self._clock() >= ends_at:

@@ -95,7 +95,8 @@ class LiveUpdates:
                 changed.clear()
                 with contextlib.suppress(OSError, ToolkeepError):  # a database that is away comes back
                     now = await asyncio.to_thread(self._state)
-                    for name in [name for name in seen if now[name] != seen[name]]:
+                    # At the first look too: what happened since the tab was loaded would stay untold.
+                    for name in [name for name in now if now[name] != seen.get(name)]:
                         self._put(name)
                     seen = now
                 with contextlib.suppress(TimeoutError):

@@ -7,11 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import TOKEN_USE_SECONDS
-from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
-from toolkeep.storage.postgres.shared_register import REGISTERS, SharedRegister
+from toolkeep.storage.postgres.shared_register import SharedRegister
 from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
 from toolkeep.stores.api_tokens import KeptToken, MemoryTokens, Token
 
@@ -86,15 +84,10 @@ class SharedSignInCodes:
 
 
 class SharedSignedOut:
-    """The sessions that people ended on any server; the others know within a second."""
+    """The sessions that people ended on any server."""
 
-    def __init__(self, register: SharedRegister[float], kind: str, changes: SharedChanges) -> None:
+    def __init__(self, register: SharedRegister[float]) -> None:
         self._register = register
-        self._kind = kind
-        self._known: dict[str, float] = {}
-        self._changes = changes
-        self._is_read = False
-        changes.watch(REGISTERS, self._heard)
 
     async def add(self, session_id: str, ends_at: float, now: float) -> None:
         """Remember a session until it would have ended anyway."""
@@ -105,18 +98,10 @@ class SharedSignedOut:
             held[session_id] = ends_at
 
         await asyncio.to_thread(self._register.change, edit)
-        self._known = {**self._known, session_id: ends_at}
 
-    def __contains__(self, session_id: object) -> bool:
-        # Fail closed: a session that was ended elsewhere must not count because nobody can tell.
-        return not (self._is_read and self._changes.is_current) or session_id in self._known
-
-    def _heard(self, kind: str) -> None:
-        if kind in ("", self._kind):
-            try:
-                self._known, self._is_read = self._register.read(), True
-            except StoreUnavailable:
-                self._is_read = False  # tried again within a second
+    async def has(self, session_id: str) -> bool:
+        """Whether it was ended; raises `StoreUnavailable`, as a session must not count if nobody can tell."""
+        return session_id in await asyncio.to_thread(self._register.read)
 
 
 def _uses(connection: Any) -> list[tuple[str, float]]:

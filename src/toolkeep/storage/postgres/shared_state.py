@@ -87,7 +87,7 @@ class SharedState:
 
     def signed_out(self) -> SharedSignedOut:
         """The sessions of the page that were ended on any server."""
-        return SharedSignedOut(self._register(_SIGNED_OUT, float), _SIGNED_OUT, self.changes)
+        return SharedSignedOut(self._register(_SIGNED_OUT, float))
 
     def sign_in_codes(self) -> SharedSignInCodes:
         """The codes of links to the page."""

@@ -243,7 +243,7 @@ function listen() {
 const lookAnew = () => NEWS.forEach((name) => htmx.trigger(body, name));
 
 function heard() {
-  if (!lost.hidden) lookAnew();
+  lookAnew(); // for what happened while nobody listened
   missed = 0;
   lost.hidden = true;
 }
