@@ -685,6 +685,21 @@ class ResourceUse(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class RanOn(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker on another machine that ran a call, and what it says of the run (SCL-3)."""
+
+    worker: str
+    """Its name at this server."""
+    key: str
+    """The public key that its answer is authentic under."""
+    session: str
+    """The session of both, whose answers the worker signs."""
+    answer_hash: str
+    """Hash of the job and its answer, which is what it signs."""
+    isolation: str
+    enforced: tuple[str, ...]
+
+
 class RawOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Raw output of a tool, not yet validated."""
 

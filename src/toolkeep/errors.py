@@ -176,6 +176,7 @@ class Code(StrEnum):
     OUTCOME_NOT_RECORDED = "ACODE-TSR-088"
     HOOK_REFUSED = "ACODE-TSR-089"
     RESULT_WITHHELD = "ACODE-TSR-090"
+    WORKER_UNAVAILABLE = "ACODE-TSR-091"
 
 
 FAILURES: Final = frozenset(
@@ -191,7 +192,9 @@ FAILURES: Final = frozenset(
 )
 """The tool was run, but there is no result."""
 
-NOT_BEGUN: Final = frozenset({Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTINED})
+NOT_BEGUN: Final = frozenset(
+    {Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTINED, Code.WORKER_UNAVAILABLE}
+)
 """The call was recorded, and its tool was not run."""
 
 TITLES: Final[dict[Code, str]] = {
@@ -270,6 +273,7 @@ TITLES: Final[dict[Code, str]] = {
     Code.UPSTREAM_SIGN_IN: "not signed in to the upstream",
     Code.SIGN_IN_REFUSED: "sign-in refused",
     Code.NOT_FROM_PAGE: "request not sent by the page",
+    Code.WORKER_UNAVAILABLE: "no worker available",
 }
 
 
@@ -535,6 +539,13 @@ class ExtraMissing(ToolkeepError):
         message = f"{what} needs the package {package}, which is not installed"
         super().__init__(Code.EXTRA_MISSING, message, hint=f"install toolkeep[{extra}]")
         self.package = package
+
+
+class FleetUnavailable(ToolkeepError):
+    """NATS, which leads to workers on other machines, cannot be used."""
+
+    def __init__(self, reason: str, *, hint: str) -> None:
+        super().__init__(Code.WORKER_UNAVAILABLE, reason, hint=hint)
 
 
 class StoreUnavailable(ToolkeepError):

@@ -22,6 +22,7 @@ from toolkeep.audit.record_kinds import (
     ApprovalGiven,
     CapabilityCheck,
     PolicyDecision,
+    RanElsewhere,
     Record,
     ServerAsked,
     ToolCompleted,
@@ -35,6 +36,7 @@ from toolkeep.calls import (
     CheckedOutput,
     Decision,
     PermittedCall,
+    RanOn,
     RecordedCall,
     Refusal,
     RegisteredTool,
@@ -98,6 +100,10 @@ class CallProgress(Protocol):
     @property
     def is_begun(self) -> bool:
         """Whether the intent is in the log already."""
+
+    @property
+    def ran_on(self) -> RanOn | None:
+        """The worker elsewhere that ran it, if one did."""
 
     @property
     def result_hash_before(self) -> str:
@@ -209,9 +215,10 @@ class Recorder:
     def _missing_records(self, result: ToolResult, trail: CallProgress) -> list[Record]:
         """The records of the call that the log does not have yet, up to the stage where it ended (AUD-1)."""
         if trail.is_begun:
-            return [self._completed(result, trail)]
+            return [*self._run_elsewhere(trail), self._completed(result, trail)]
         if trail.recorded is not None:
-            return [*_intent_records(trail.recorded), self._completed(result, trail)]
+            ran = self._run_elsewhere(trail)
+            return [*_intent_records(trail.recorded), *ran, self._completed(result, trail)]
         # Refused by validation: no policy was evaluated, so there is no decision to record.
         if trail.checked is None:
             return [_final_record(self._invoked(trail, result.argument_hash), result)]
@@ -228,6 +235,13 @@ class Recorder:
         if result.error is not None:
             last = replace(last, diagnosis_hash=self._keep_diagnosis(result.error, trail))
         return [*chain[:-1], last]
+
+    def _run_elsewhere(self, trail: CallProgress) -> tuple[Record, ...]:
+        if (ran := trail.ran_on) is None:
+            return ()
+        said = {"answer_hash": ran.answer_hash, "enforced": ran.enforced, "isolation": ran.isolation}
+        where = {"key": ran.key, "session": ran.session, "worker": ran.worker}
+        return (RanElsewhere(**said, **where, call=trail.request.id, time=self._now()),)
 
     def _decided(self, trail: CallProgress, checked: CheckedCall, result: ToolResult) -> list[Record]:
         """A call that was authorized or denied but not run.

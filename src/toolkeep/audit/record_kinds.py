@@ -149,6 +149,22 @@ class AuditAlarm(Record, frozen=True, kw_only=True, gc=False):
     """The witness that says so; empty if it is this server."""
 
 
+class RanElsewhere(Record, frozen=True, kw_only=True, gc=False):
+    """A worker on another machine ran the call (SCL-3), and says how it was confined."""
+
+    answer_hash: str
+    """Hash of the job and its answer: what the worker signs."""
+    call: str
+    enforced: tuple[str, ...]
+    isolation: str
+    key: str
+    """The public key of the worker."""
+    session: str
+    time: str
+    type: str = "RanElsewhere"
+    worker: str
+
+
 class ToolCompleted(Record, frozen=True, gc=False):
     """The outcome of a call: everything that a receipt shows."""
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "disable": "Disable tools.",
     "doctor": "Check which isolation this machine supports.",
     "enable": "Enable tools again.",
+    "fleet": "See the workers on other machines.",
     "init": "Write a commented .agent/config.yml.",
     "install": "Add the keep to an MCP client's configuration.",
     "lint": "Check definitions for problems and improvements.",
@@ -42,6 +43,7 @@ COMMANDS = {
     "token": "Create and revoke API tokens.",
     "update": "Update the packages of an MCP server.",
     "validate": "Check the arguments of a call without running it.",
+    "worker": "Run calls for servers on other machines.",
 }
 
 

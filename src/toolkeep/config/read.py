@@ -23,6 +23,7 @@ from toolkeep.calls import Violation
 from toolkeep.config.accepted_code import changed_files
 from toolkeep.config.consent import LEVELS, LIMIT_FIELDS, ConsentItems, at
 from toolkeep.config.env_interpolation import TOOL_LISTS, Substitution
+from toolkeep.config.fleet_settings import read_fleet, read_worker
 from toolkeep.config.paths import ConfigPaths
 from toolkeep.config.project_code import TOOLS, hash_code, named_files
 from toolkeep.config.schema import FILE_SCHEMA
@@ -341,6 +342,8 @@ class _File:
             witness_for=tuple(dict.fromkeys((*before.witness_for, *(at(data, "/audit/witness_for") or ())))),
             event_webhook=_event_webhook(at(data, "/events/webhook")) or before.event_webhook,
             database=_database(data.get("database")) or before.database,
+            fleet=read_fleet(data.get("fleet"), _absolute) or before.fleet,
+            worker=read_worker(data.get("worker"), _absolute) or before.worker,
             search_url=at(data, "/web_search/url") or before.search_url,
             unconfined=tuple(dict.fromkeys((*before.unconfined, *self._unconfined(data)))),
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
@@ -445,7 +448,7 @@ def _has_unresolved_flow(unresolved: set[str]) -> bool:
     return any(pointer.startswith("/flow/") for pointer in unresolved)
 
 
-_TELLS_OTHERS = frozenset(("audit", "database", "events", "web_search"))
+_TELLS_OTHERS = frozenset(("audit", "database", "events", "fleet", "web_search", "worker"))
 
 
 def _known_of(grant: dict[str, Any], agent: str, unresolved: set[str]) -> dict[str, Any]:
@@ -594,7 +597,7 @@ _SECTIONS = frozenset(
     {
         "features", "tool_registry", "tools", "agents", "audit", "disabled_tools", "permissions",
         "custom_tools", "custom", "providers", "policies", "approvals", "web_search", "upstreams",
-        "database", "events", "webhook",
+        "database", "events", "webhook", "fleet", "worker",
     }
 )  # fmt: skip
 

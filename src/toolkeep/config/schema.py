@@ -6,6 +6,7 @@
 
 from typing import Any
 
+from toolkeep.config.fleet_settings import FLEET, WORKER
 from toolkeep.definitions.serialization import OTHER_SPELLINGS
 from toolkeep.definitions.tool import KEYS
 from toolkeep.definitions.vocabulary import (
@@ -354,6 +355,8 @@ FILE_SCHEMA: Schema = {
                 },
             },
         },
+        "fleet": FLEET,
+        "worker": WORKER,
         "events": {
             "type": "object",
             "description": "Where events are sent.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from toolkeep.config.fleet_settings import FleetSettings, WorkerSettings
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.flow.flow_settings import FlowSettings
@@ -222,6 +223,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     event_webhook: EventWebhook | None = None
     database: DatabaseSettings | None = None
     """The PostgreSQL that several servers share, instead of files in the state folder."""
+    fleet: FleetSettings | None = None
+    """Workers on other machines."""
+    worker: WorkerSettings | None = None
+    """What this machine does as a worker."""
     tools: tuple[ConfiguredTool, ...] = ()
     tools_files: tuple[ConfiguredToolsFile, ...] = ()
     upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 import msgspec
 
-from toolkeep.calls import Refusal, ResourceUse, ToolCall, refuse
+from toolkeep.calls import RanOn, Refusal, ResourceUse, ToolCall, refuse
 from toolkeep.errors import Code
 from toolkeep.host.token_bucket import TokenBucket
 from toolkeep.limits import CallLimits
@@ -56,6 +56,8 @@ class Slot(msgspec.Struct, eq=False):
     _paused_s: float = 0.0
     wall_ms: float | None = None
     """How long the tool ran; None if it was not run, or not to its end."""
+    ran_on: RanOn | None = None
+    """The worker elsewhere that ran the call, if one did."""
     _cpu_ms: float | None = None
     _peak_memory_bytes: int | None = None
 

@@ -141,17 +141,20 @@ class Executor:
             self._breaker.note(call.tool.run_key, is_failure=True)
             return outcome.refusal
         self._breaker.note(call.tool.run_key, is_failure=False)
+        isolation, enforced = self.confinement(call, slot)
         return RawOutput(
             call=call,
             value=outcome[0],
-            isolation=runner.isolation(call.tool),
+            isolation=isolation,
             execute_ms=execute_ms,
-            enforced=runner.enforced(call.tool),
+            enforced=enforced,
             resource_use=slot.resource_use,
         )
 
-    def confinement(self, call: RecordedCall) -> tuple[str, tuple[str, ...]]:
+    def confinement(self, call: RecordedCall, slot: Slot | None) -> tuple[str, tuple[str, ...]]:
         """Isolation level and mechanisms of a run of the call."""
+        if slot is not None and slot.ran_on is not None:
+            return slot.ran_on.isolation, slot.ran_on.enforced
         runner = self._runner(call.tool)
         return ("", ()) if runner is None else (runner.isolation(call.tool), runner.enforced(call.tool))
 

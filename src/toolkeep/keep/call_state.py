@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from toolkeep.calls import (
     CheckedCall,
     PermittedCall,
+    RanOn,
     RecordedCall,
     Refusal,
     RegisteredTool,
@@ -86,6 +87,11 @@ class CallState:
         return self.tool.name if self.tool else "unknown"
 
     @property
+    def ran_on(self) -> RanOn | None:
+        """The worker elsewhere that ran it, if one did."""
+        return self.slot.ran_on if self.slot is not None else None
+
+    @property
     def has_run(self) -> bool:
         """Whether the tool's code was run."""
         return self.executor is not None and self.recorded is not None
@@ -119,7 +125,7 @@ class CallState:
         """The result of a call that ends here; if its tool was run, says so."""
         isolation, enforced = _NOT_RUN
         if self.executor is not None and self.recorded is not None and refusal.code in _RAN:
-            isolation, enforced = self.executor.confinement(self.recorded)
+            isolation, enforced = self.executor.confinement(self.recorded, self.slot)
         return refused(
             self.request,
             refusal,

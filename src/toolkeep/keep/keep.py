@@ -53,8 +53,10 @@ if TYPE_CHECKING:
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.execution.persistent.pool import PersistentProgram
     from toolkeep.execution.registered_code import RegisteredCode
+    from toolkeep.fleet.fleet_runner import FleetRunner, GrantOf
     from toolkeep.flow.host_session import Session
     from toolkeep.flow.tracker import Flow
+    from toolkeep.keep.decided_calls import DecidedCalls
     from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.keep.pipeline import Pipeline, Spans
     from toolkeep.keep.replay import Replay
@@ -158,6 +160,7 @@ class Keep(ToolCatalog):
         logs: LogListener | None = None,
         admitted: "AdmittedBefore | None" = None,
         shared: "SharedState | None" = None,
+        fleet: "Callable[[GrantOf], FleetRunner] | None" = None,
     ) -> None:
         note_keep()
         bus = Bus()
@@ -194,6 +197,7 @@ class Keep(ToolCatalog):
         self._hooks = tuple(before_call), tuple(after_call)
         self._sign_ins = sign_ins
         self._shared = shared
+        self._fleet = fleet
         self._given_record = record
         self._making = threading.Lock()
         self._authorizing = threading.Lock()
@@ -381,7 +385,7 @@ class Keep(ToolCatalog):
                 with contextlib.suppress(
                     ValueError
                 ):  # too many files to record: then each call that would write is refused
-                    watch(f"{self._project}/{folder}" if folder[:1] != "/" else folder)
+                    watch(f"{self.project}/{folder}" if folder[:1] != "/" else folder)
 
     @property
     def trusted(self) -> TrustedPaths:
@@ -391,7 +395,7 @@ class Keep(ToolCatalog):
 
             def programs(agent: str) -> "Iterable[TrustedPath]":
                 held = {name: grant.capabilities for name, grant in self._grants.items()}
-                return programs_of_others(held, self._project, agent)
+                return programs_of_others(held, self.project, agent)
 
             # Of all keeps: a tool of one must not rewrite the code of another, which may hold other secrets.
             def code() -> "Iterable[TrustedPath]":
@@ -416,7 +420,7 @@ class Keep(ToolCatalog):
         if self._code is None:
             from toolkeep.execution.registered_code import RegisteredCode
 
-            self._code = RegisteredCode(lambda: self._registry.snapshot.families, self._project)
+            self._code = RegisteredCode(lambda: self._registry.snapshot.families, self.project)
         return self._code
 
     def has_agent(self, name: str) -> bool:
@@ -458,7 +462,7 @@ class Keep(ToolCatalog):
                 tell=self._bus.tell,
             ),
             agents=self._grants,
-            project=self._project,
+            project=self.project,
             state_folder=policy.state_folder,
             tools=self._known_tools,
             examples=policy.examples,
@@ -471,7 +475,7 @@ class Keep(ToolCatalog):
         return self._registry.snapshot.all()
 
     @property
-    def _project(self) -> str:
+    def project(self) -> str:
         """The folder that grants are relative to."""
         return self._policy.project or os.getcwd()  # noqa: PTH109 -- text is wanted
 
@@ -492,7 +496,7 @@ class Keep(ToolCatalog):
         return Holder(
             name=agent,
             grant=self._grants.get(agent),
-            project=self._project,
+            project=self.project,
             state_folder=self._policy.state_folder,
             trusted=self.trusted,
         )
@@ -588,10 +592,17 @@ class Keep(ToolCatalog):
             suggest=self._suggest,
             is_ending=lambda: self._is_ending,
             flow=flow,
+            fleet=self._fleet(self.authorizer.grant_of) if self._fleet else None,
         )
         if self._is_closed:
             made.close()
         return made
+
+    def decided_calls(self) -> "DecidedCalls":
+        """Runs calls that servers elsewhere have decided and recorded."""
+        from toolkeep.keep.decided_calls import DecidedCalls
+
+        return DecidedCalls(self.authorizer, self._pipeline.executor)
 
     def _watching(self, record: "KeepRecord", *, is_late: bool = False) -> "Flow | None":
         """What watches sessions, if the configuration or a policy asks for it (FLO-4)."""

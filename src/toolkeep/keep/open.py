@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from toolkeep.config.tools_file import ToolsFile
     from toolkeep.definitions.found_tool import FoundTool
     from toolkeep.execution.module_reader import ModuleReader
+    from toolkeep.fleet.fleet_runner import FleetRunner, GrantOf
+    from toolkeep.fleet.identity import PrivateKey
     from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.mcp_client.pinned_tools import PinnedTools
@@ -146,6 +148,7 @@ def open_keep(
         allows_definitions=settings.allows_definitions,
         record=partial(_open_record, state, settings, root, shared) if state else None,
         shared=shared,
+        fleet=_fleet(settings, state, root),
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
         admitted=admitted,
     )
@@ -164,6 +167,24 @@ def open_keep(
     if follow_store or (follow_store is None and settings.database):
         keep.follow_store()
     return keep
+
+
+def _fleet(
+    settings: Settings, state: KeepState | None, root: Path
+) -> "Callable[[GrantOf], FleetRunner] | None":
+    """What sends calls to workers on other machines, where the configuration names some."""
+    if settings.fleet is None or state is None:
+        return None
+    from toolkeep.fleet.fleet_runner import FleetRunner
+
+    return partial(FleetRunner, settings.fleet, partial(server_key, state), str(root))
+
+
+def server_key(state: KeepState) -> "PrivateKey":
+    """The key by which workers know this server."""
+    from toolkeep.fleet.identity import load_key
+
+    return load_key(Path(state.folder) / "fleet" / "server.key")
 
 
 def _admitted_before(state: KeepState | None, limits: Limits) -> "AdmittedBefore | None":

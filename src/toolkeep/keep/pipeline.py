@@ -78,6 +78,7 @@ from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
     from toolkeep.audit.entry import Leaf
+    from toolkeep.fleet.fleet_runner import FleetRunner
     from toolkeep.flow.tracker import Flow
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.sandbox.launch import EarlyStart
@@ -122,11 +123,13 @@ class Pipeline:
         is_ending: Callable[[], bool],
         flow: "Flow | None" = None,
         early: "EarlyStart | None" = None,
+        fleet: "FleetRunner | None" = None,
     ) -> None:
         """`suggest` gives what the refusal of an unknown name may tell an agent.
 
         `is_ending` says whether the process is shutting down: a call cut short may have had an effect.
-        `flow` watches what passes between calls, `early` are processes that were started for the first call.
+        `flow` watches what passes between calls, `early` are processes that were started for the first call,
+        `fleet` sends calls to workers on other machines.
         """
         self.record = record
         self.flow = flow
@@ -177,7 +180,9 @@ class Pipeline:
             tell, asked = bus.tell, self._server_asked
             return McpRunner(self.processes, machine, contacts, tell, asked, trusted, sign_ins, answerer)
 
+        self.fleet = fleet
         runners: list[Runner] = [
+            *([fleet] if fleet is not None else ()),
             InProcessRunner(self._threads),
             self.sandbox,
             RunnerOnDemand("wasm", wasm_runner),
@@ -201,6 +206,8 @@ class Pipeline:
         """Terminate every confined process of this event loop."""
         await self.processes.close()
         await self.sandbox.close()
+        if self.fleet is not None:
+            await self.fleet.close()
 
     def close(self) -> None:
         """Close the record; later calls are refused."""

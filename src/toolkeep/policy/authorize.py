@@ -89,6 +89,7 @@ class Agent:
     """A declared agent (the Cedar principal) with its effective grant."""
 
     def __init__(self, name: str, grant: Grant, *, base: str, search: str, written: Written) -> None:
+        self.grant = grant
         self.effective_grant = EffectiveGrant(grant, base=base, search=search, written=written)
         self.written = [
             os.path.realpath(os.path.join(base, held.scope))
@@ -168,6 +169,11 @@ class Authorizer:
             # Copy and swap: a call on another thread reads the old mapping or the new one, never one that
             # changes.
             self._agents = {**self._agents, name: agent}
+
+    def grant_of(self, name: str) -> Grant:
+        """What an agent holds; nothing if it is not declared."""
+        agent = self._agents.get(name)
+        return Grant() if agent is None else agent.grant
 
     def drop(self, name: str) -> None:
         """Refuse an agent from now on, as one that was never declared."""

@@ -1,0 +1,358 @@
+"""Hands calls to workers and takes their answers; one for each event loop of a server.
+
+A call that finds no free worker waits, agents taking turns. A worker that is not heard of until its lease is over
+is given up, and what it had may run elsewhere if that does no harm.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from toolkeep.config.fleet_settings import FleetSettings, TrustedWorker
+from toolkeep.errors import Code
+from toolkeep.execution.runner import RunRefused
+from toolkeep.fleet import subjects
+from toolkeep.fleet.identity import PrivateKey, PublicKey
+from toolkeep.fleet.messages import ELSEWHERE, Answer, Job, NotRun
+from toolkeep.fleet.nats_link import NatsLink
+from toolkeep.fleet.remote_worker import Flight, Lost, WorkerSession, objection
+from toolkeep.fleet.sealed_session import (
+    DECLINED,
+    SEALED,
+    WELCOME,
+    FrameInvalid,
+    Opening,
+    read_announce,
+    session_of,
+)
+from toolkeep.version import __version__
+
+log = logging.getLogger("toolkeep.fleet")
+
+_TICK_SECONDS: Final = 0.1
+_OPEN_SECONDS: Final = 2.0
+"""A hello without an answer is repeated."""
+_APPEAR_SECONDS: Final = 3.0
+"""How long a call waits for a worker that has its tool to appear."""
+_QUEUED: Final = 1_000
+"""Calls of one agent that wait for a worker."""
+_ATTEMPTS: Final = 5
+_OLD_SESSIONS: Final = 4
+
+
+class Place(NamedTuple):
+    """Where a call may run."""
+
+    tool: tuple[str, str, str]
+    """Name, hash of its definition, hash of its code."""
+    label: str
+    level: str
+    agent: str
+
+
+class Ran(NamedTuple):
+    """An answer, and who gave it."""
+
+    answer: Answer
+    worker: TrustedWorker
+    session: str
+    answer_hash: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A frame that counted for nothing."""
+
+    worker: str
+    """Its name; empty where that is not known."""
+    reason: str
+
+
+class OutcomeUnknown(Exception):
+    """The worker that had the call is gone, and the call may have had an effect."""
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(f"worker {worker!r} is gone")
+        self.worker = worker
+
+
+class _Waiter(NamedTuple):
+    place: Place
+    future: "asyncio.Future[WorkerSession]"
+
+
+class _Known:
+    """A trusted worker, and the sessions with it."""
+
+    def __init__(self, trusted: TrustedWorker) -> None:
+        self.trusted = trusted
+        self.key = PublicKey.read(trusted.key)
+        self.boot = b""
+        self.opening: Opening | None = None
+        self.opened_at = float("-inf")
+        self.current: WorkerSession | None = None
+        self.old: list[WorkerSession] = []
+        self.refused = ""
+        """Why no session with it was opened."""
+
+    def retire(self) -> None:
+        """Make place for a new session; the old ones are kept for the answers that they still owe."""
+        sessions, self.current = self.sessions, None
+        self.old = sessions[-_OLD_SESSIONS:]
+        for session in sessions[:-_OLD_SESSIONS]:
+            session.lose()
+
+    @property
+    def sessions(self) -> list[WorkerSession]:
+        return [*self.old, *([self.current] if self.current is not None else [])]
+
+
+class Dispatcher:
+    """The workers of a server."""
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        key: PrivateKey,
+        *,
+        refused: Callable[[Refused], None],
+        late: Callable[[str, Ran], None],
+    ) -> None:
+        """`refused` hears of frames that counted for nothing, `late` of answers to calls that were given up."""
+        self._settings = settings
+        self._key = key
+        self._refused = refused
+        self._late = late
+        self._link = NatsLink(settings.nats, "toolkeep server")
+        self._reply = os.urandom(8).hex()
+        self._hellos = 0
+        self._known = {known.key.token: known for known in map(_Known, settings.workers)}
+        self._queue: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Connect, and look for workers; raises `FleetUnavailable`."""
+        await self._link.connect()
+        await self._link.subscribe(subjects.to_server(self._key.public, self._reply, "*"), self._hear)
+        await self._link.subscribe(subjects.ANNOUNCEMENTS, self._hear_announcement)
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def close(self) -> None:
+        """Disconnect; what runs ends with its lease."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+        await self._link.close()
+
+    @property
+    def workers(self) -> Mapping[str, tuple[TrustedWorker, WorkerSession | None, str]]:
+        """Every trusted worker by name, with its session, or why it has none."""
+        return {
+            known.trusted.name: (known.trusted, known.current, known.refused)
+            for known in self._known.values()
+        }
+
+    async def run(
+        self,
+        job: Job,
+        place: Place,
+        *,
+        may_repeat: bool,
+        on_progress: Callable[[float, float | None, str], None] | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> Ran:
+        """Run a job on a worker that fits; raises `RunRefused` or `OutcomeUnknown`.
+
+        With `may_repeat`, it runs elsewhere if its worker is gone. Cancellation ends it there.
+        """
+        call = job.id
+        for attempt in range(_ATTEMPTS):
+            began = time.monotonic()
+            session = await self._place(place)
+            left_ms = job.deadline_ms - round((time.monotonic() - began) * 1000)
+            job = replace(job, id=f"{call}.{attempt}", deadline_ms=max(1, left_ms))
+            future: asyncio.Future[Answer | NotRun | Lost] = asyncio.get_running_loop().create_future()
+            flight = Flight(job, b"", future, 0.0, on_progress, on_output)
+            try:
+                session.take(flight)
+                outcome = await future
+            except asyncio.CancelledError:
+                session.cancel(job.id)
+                raise
+            if isinstance(outcome, Answer):
+                return Ran(outcome, session.trusted, session.id.hex(), flight.answer_hash.hex())
+            if isinstance(outcome, Lost):
+                if not may_repeat:
+                    raise OutcomeUnknown(outcome.worker)
+            elif outcome.why not in ELSEWHERE:
+                log.warning(
+                    "a worker did not run a call",
+                    extra={"worker": session.trusted.name, "why": outcome.why, "detail": outcome.detail},
+                )
+                raise RunRefused(
+                    Code.NOT_RUNNABLE, f"Tool '{job.tool}' was not run: its worker refused it ({outcome.why})"
+                )
+        reason = f"Tool '{job.tool}' was not run: {_ATTEMPTS} workers in turn could not take it"
+        raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
+
+    async def _place(self, place: Place) -> WorkerSession:
+        """A worker with a free slot, which is taken."""
+        waiting = self._queue.setdefault(place.agent, deque())
+        if len(waiting) >= _QUEUED:
+            reason = f"{_QUEUED} calls of agent '{place.agent}' wait for a worker"
+            raise RunRefused(Code.QUEUE_FULL, reason, "Wait for some of them, then call again.")
+        waiter = _Waiter(place, asyncio.get_running_loop().create_future())
+        waiting.append(waiter)
+        self._pump()
+        patience = asyncio.get_running_loop().call_later(_APPEAR_SECONDS, self._give_up, waiter)
+        try:
+            return await waiter.future
+        except asyncio.CancelledError:
+            if waiter.future.done() and not waiter.future.cancelled() and not waiter.future.exception():
+                waiter.future.result().free += 1
+            raise
+        finally:
+            patience.cancel()
+            with contextlib.suppress(ValueError, KeyError):
+                self._queue[place.agent].remove(waiter)
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        """Refuse a call that no worker could take, full or not."""
+        if waiter.future.done():
+            return
+        if any(self._fitting(waiter.place)):
+            again = asyncio.get_running_loop().call_later(_APPEAR_SECONDS, self._give_up, waiter)
+            waiter.future.add_done_callback(lambda _: again.cancel())
+            return
+        on = f" with the label '{waiter.place.label}'" if waiter.place.label else ""
+        reason = f"Tool '{waiter.place.tool[0]}' was not run: no worker{on} has it now"
+        waiter.future.set_exception(RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again later."))
+
+    def _fitting(self, place: Place) -> "list[WorkerSession]":
+        return [
+            known.current
+            for known in self._known.values()
+            if known.current is not None
+            and known.current.has_lease
+            and not known.current.is_draining
+            and known.current.fits(place.tool, place.label, place.level, place.agent)
+        ]
+
+    def _pump(self) -> None:
+        """Give free slots to those who wait: one call of each agent in turn."""
+        is_moving = True
+        while is_moving:
+            is_moving = False
+            for agent in list(self._queue):
+                waiting = self._queue[agent]
+                while waiting and waiting[0].future.done():
+                    waiting.popleft()
+                if not waiting:
+                    del self._queue[agent]
+                    continue
+                # An agent's first call may wait for a rare worker, and its others need not.
+                for waiter in waiting:
+                    free = [one for one in self._fitting(waiter.place) if one.free > 0]
+                    if free and not waiter.future.done():
+                        best = max(free, key=lambda one: one.free / max(1, one.claims.slots))
+                        best.free -= 1
+                        waiter.future.set_result(best)
+                        self._queue.move_to_end(agent)
+                        is_moving = True
+                        break
+
+    def _hear_announcement(self, _: str, frame: bytes) -> None:
+        try:
+            announced = read_announce(frame)
+            known = self._known.get(PublicKey(announced.worker).token)
+        except (FrameInvalid, ValueError):
+            return  # anybody can say anything here
+        if known is None or (
+            known.current is not None and known.boot == announced.boot and known.current.has_lease
+        ):
+            return
+        if time.monotonic() - known.opened_at < _OPEN_SECONDS:
+            return
+        known.boot, known.opened_at = announced.boot, time.monotonic()
+        self._hellos += 1
+        known.opening = Opening(
+            self._key,
+            known.key,
+            version=__version__,
+            reply=self._reply,
+            boot=known.boot,
+            number=self._hellos,
+            lease_ms=round(self._settings.lease_s * 1000),
+        )
+        self._send(known, known.opening.frame)
+
+    def _send(self, known: _Known, frame: bytes) -> None:
+        self._link.send(subjects.to_worker(known.key), frame)
+
+    def _hear(self, subject: str, frame: bytes) -> None:
+        known = self._known.get(subject.rpartition(".")[2])
+        try:
+            if known is None:
+                raise FrameInvalid("it is of no trusted worker")
+            self._heard(known, frame)
+        except FrameInvalid as error:
+            self._refused(Refused(known.trusted.name if known else "", str(error)))
+        else:
+            if self._queue:
+                self._pump()
+
+    def _heard(self, known: _Known, frame: bytes) -> None:
+        kind = frame[:1]
+        if kind == SEALED:
+            named = session_of(frame)
+            for session in known.sessions:
+                if session.id == named:
+                    session.open(frame)
+                    return
+            raise FrameInvalid("it is of no session")
+        if known.opening is None:
+            raise FrameInvalid("nobody said hello")
+        if kind == WELCOME:
+            self._welcome(known, known.opening, frame)
+        elif kind == DECLINED:
+            known.refused, known.opening = known.opening.why_declined(frame)[:300], None
+            log.warning("a worker declines", extra={"worker": known.trusted.name, "why": known.refused})
+        else:
+            raise FrameInvalid("it is of no known kind")
+
+    def _welcome(self, known: _Known, opening: Opening, frame: bytes) -> None:
+        sealed, claims = opening.finish(frame)
+        known.opening = None
+        if problem := objection(known.trusted, claims):
+            known.refused = problem
+            raise FrameInvalid(f"{problem}, which its key may not")
+        known.retire()
+        session = WorkerSession(
+            known.trusted,
+            known.key,
+            sealed,
+            claims,
+            self._settings.lease_s,
+            lambda frame: self._send(known, frame),
+        )
+        session.on_late = lambda job_id, answer: self._late(
+            job_id.rpartition(".")[0], Ran(answer, known.trusted, session.id.hex())
+        )
+        known.current, known.refused = session, ""
+        session.greet()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            for known in self._known.values():
+                for session in known.sessions:
+                    if session.flights and not session.has_lease:
+                        session.lose()
+                if self._queue:
+                    self._pump()

@@ -1,0 +1,184 @@
+"""Runner of tools that workers on other machines run (SCL-3, SCL-4)."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import jiter
+import msgspec
+
+from toolkeep.calls import Denied, Diagnosis, RanOn, RecordedCall, RegisteredTool
+from toolkeep.config.fleet_settings import FleetSettings
+from toolkeep.definitions.tool_context import Cancelled, ToolContext, ToolFailed
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.execution.code_identity import code_hash_of, isolation_of
+from toolkeep.execution.runner import RunRefused, Timed
+from toolkeep.execution.streamed_output import listener_of
+from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused
+from toolkeep.fleet.identity import PrivateKey
+from toolkeep.fleet.messages import Failure, Job
+from toolkeep.policy.policy_settings import Grant
+
+log = logging.getLogger("toolkeep.fleet")
+
+GrantOf = Callable[[str], Grant]
+"""What an agent holds."""
+
+
+class FleetRunner:
+    """Sends calls of tools that are set to run on workers."""
+
+    def __init__(
+        self, settings: FleetSettings, key: Callable[[], PrivateKey], project: str, grant_of: GrantOf
+    ) -> None:
+        self._settings = settings
+        self._key = key
+        self._project = project
+        self._grant_of = grant_of
+        self._dispatchers: dict[asyncio.AbstractEventLoop, asyncio.Task[Dispatcher]] = {}
+
+    def runs(self, tool: RegisteredTool) -> bool:
+        """Whether the configuration sends it to workers."""
+        return tool.name in self._settings.runs_on
+
+    def isolation(self, tool: RegisteredTool) -> str:
+        """The level that its worker must provide."""
+        return isolation_of(tool)
+
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """Known only from the answer of a worker."""
+        return ()
+
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Timed) -> Any:
+        """The tool's value. Cancellation ends it on its worker."""
+        dispatcher = await self.dispatcher()
+        known, tool = context(), call.tool
+        code = code_hash_of(tool, self._project)
+        if code is None:
+            reason = (
+                f"Tool '{tool.name}' cannot be run by a worker elsewhere: its code has no place of its own"
+            )
+            raise RunRefused(Code.NOT_RUNNABLE, reason)
+        job = self._job(call, known, code)
+        place = Place(
+            (tool.name, tool.definition_hash, code), self._settings.runs_on[tool.name], job.level, job.agent
+        )
+        tell = listener_of(call)
+        try:
+            ran = await dispatcher.run(
+                job,
+                place,
+                may_repeat=not tool.may_write or tool.definition.idempotent,
+                on_progress=known.on_progress if job.wants_progress else None,
+                on_output=None if tell is None else lambda body: tell(jiter.from_json(body)),
+            )
+        except OutcomeUnknown as lost:
+            log.warning("a worker is gone", extra={"worker": lost.worker, "call": call.request.id})
+            reason = f"Tool '{tool.name}' may have run: its worker is gone, and what it did is not known"
+            raise RunRefused(
+                Code.OUTCOME_UNKNOWN, reason, "Find out what it did before you call again."
+            ) from lost
+        _note(slot, ran)
+        return _value(call, ran)
+
+    def _job(self, call: RecordedCall, known: ToolContext, code: str) -> Job:
+        request, grant = call.request, self._grant_of(call.request.agent)
+        return Job(
+            id=request.id,
+            tool=call.tool.name,
+            definition_hash=call.tool.definition_hash,
+            code_hash=code,
+            level=isolation_of(call.tool),
+            agent=request.agent,
+            capabilities=tuple(map(str, grant.capabilities)),
+            permissions=grant.permissions,
+            arguments=msgspec.json.encode(call.checked.arguments),
+            deadline_ms=max(1, round(call.deadline_s * 1000)),
+            output_bytes=call.output_bytes,
+            wants_progress=request.on_progress is not None,
+            wants_output=request.on_output is not None,
+            secrets=dict(known.secrets),
+            correlation_id=request.correlation_id,
+            conversation=request.conversation,
+            session=request.session,
+            data=msgspec.json.encode(dict(request.data)) if request.data else b"",
+        )
+
+    async def dispatcher(self) -> Dispatcher:
+        """The one of the running event loop, which is started for its first call."""
+        loop = asyncio.get_running_loop()
+        started = self._dispatchers.get(loop)
+        if started is None or (started.done() and (started.cancelled() or started.exception())):
+            for gone in [one for one in self._dispatchers if one.is_closed()]:
+                del self._dispatchers[gone]
+            started = self._dispatchers[loop] = loop.create_task(self._start())
+        try:
+            return await asyncio.shield(started)
+        except ToolkeepError as error:
+            raise RunRefused(
+                error.code, f"No worker can be reached: {error.message}", "Try again soon."
+            ) from error
+
+    async def _start(self) -> Dispatcher:
+        dispatcher = Dispatcher(self._settings, self._key(), refused=_refused, late=_late)
+        await dispatcher.start()
+        return dispatcher
+
+    async def close(self) -> None:
+        """Disconnect on this event loop."""
+        started = self._dispatchers.pop(asyncio.get_running_loop(), None)
+        if started is not None and started.done() and not started.cancelled() and not started.exception():
+            await started.result().close()
+
+
+def _refused(refused: Refused) -> None:
+    log.warning("a frame was refused", extra={"worker": refused.worker, "reason": refused.reason})
+
+
+def _late(call_id: str, ran: Ran) -> None:
+    log.warning("an answer came late", extra={"call": call_id, "worker": ran.worker.name})
+
+
+def _note(slot: Any, ran: Ran) -> None:
+    answer = ran.answer
+    slot.ran_on = RanOn(
+        worker=ran.worker.name,
+        key=ran.worker.key,
+        session=ran.session,
+        answer_hash=ran.answer_hash,
+        isolation=answer.isolation,
+        enforced=answer.enforced,
+    )
+    slot.note_use(answer.cpu_ms, answer.peak_bytes)
+
+
+def _value(call: RecordedCall, ran: Ran) -> Any:
+    answer = ran.answer
+    if answer.failure is not None:
+        raise _raised(call, answer.failure)
+    if answer.is_bytes:
+        return answer.body
+    try:
+        return jiter.from_json(answer.body)
+    except ValueError as error:
+        reason = f"Tool '{call.tool.name}' returned something that is not an answer"
+        raise RunRefused(Code.OUTPUT_INVALID, reason) from error
+
+
+def _raised(call: RecordedCall, failure: Failure) -> Exception:
+    """What the worker says as the error that a run here would have raised."""
+    if failure.is_cancelled:
+        return Cancelled()
+    diagnosis = Diagnosis(
+        denied=Denied(failure.denied) if failure.denied in set(Denied) else None,
+        subject=failure.subject,
+        limit=failure.limit,
+        remedy=failure.remedy,
+        detail=failure.detail,
+    )
+    try:
+        code = Code(failure.code)
+    except ValueError:
+        return ToolFailed(failure.reason)
+    return RunRefused(code, failure.reason, failure.suggestion, diagnosis, path=failure.path)

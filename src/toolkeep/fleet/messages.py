@@ -1,0 +1,194 @@
+"""What servers and workers say to each other inside a sealed session (`sealed_session.py`).
+
+Every time is a duration: clocks of two machines are never compared.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+PROTOCOL: Final = 1
+"""Rises with each change that an older program would misunderstand."""
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """A tool that a worker has."""
+
+    name: str
+    definition_hash: str
+    code_hash: str
+
+
+class Claims(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker says of itself when a session opens."""
+
+    labels: tuple[str, ...]
+    levels: tuple[str, ...]
+    """Isolation levels that this machine was seen to provide."""
+    tools: tuple[Claim, ...]
+    slots: int
+    """How many jobs run at once."""
+    version: str
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
+    """One call to run, decided and recorded by the server."""
+
+    id: str
+    """The id of the call, with the number of the attempt."""
+    tool: str
+    definition_hash: str
+    code_hash: str
+    level: str
+    agent: str
+    capabilities: tuple[str, ...]
+    """What the agent holds: the worker resolves paths and hosts on its own machine, inside this."""
+    permissions: tuple[str, ...]
+    arguments: bytes
+    """JSON."""
+    deadline_ms: int
+    output_bytes: int
+    wants_progress: bool = False
+    wants_output: bool = False
+    secrets: dict[str, str] = {}
+    correlation_id: str = ""
+    conversation: str = ""
+    session: str = ""
+    data: bytes = b""
+    """JSON, for the tool's context alone."""
+    trace: str = ""
+    """W3C `traceparent` of the call."""
+
+    def __repr__(self) -> str:
+        """Without arguments and secrets."""
+        return f"<job {self.id} of {self.tool!r}>"
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    """End a job."""
+
+    id: str
+
+
+class Renew(msgspec.Struct, frozen=True, array_like=True, tag="renew"):
+    """Answers a beat: the lease begins anew when that beat was sent."""
+
+    beat: int
+    heard: tuple[str, ...] = ()
+    """Jobs whose final answer arrived: the worker need not keep it."""
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+    """What became of a job? One that never arrived is refused for good, so that it can run elsewhere."""
+
+    id: str
+
+
+ToWorker = Job | Cancel | Renew | Ask
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
+    """The worker lives and asks for its lease."""
+
+    number: int
+    free: int
+    running: tuple[str, ...] = ()
+    finished: tuple[str, ...] = ()
+    """Jobs whose final answer the server has not confirmed."""
+    is_draining: bool = False
+
+
+class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="accepted"):
+    """The job runs."""
+
+    id: str
+
+
+class NotRun(msgspec.Struct, frozen=True, array_like=True, tag="not_run"):
+    """No line of the job ran, or ever will."""
+
+    id: str
+    why: str
+    """One of `NotRunReason`."""
+    detail: str = ""
+    free: int = 0
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
+    """The tool tells how far it is."""
+
+    id: str
+    done: float
+    total: float | None
+    message: str
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
+    """A piece of streamed output."""
+
+    id: str
+    body: bytes
+    """JSON."""
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True):
+    """A run without a value."""
+
+    code: str
+    """An error code; empty where the tool itself said that it failed, or it was cancelled."""
+    reason: str
+    suggestion: str = ""
+    denied: str = ""
+    subject: str = ""
+    limit: str = ""
+    remedy: str = ""
+    detail: str = ""
+    path: str = ""
+    is_unexplained: bool = False
+    is_cancelled: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag="final"):
+    """How a job ended: with a value, or with a failure."""
+
+    id: str
+    free: int
+    isolation: str
+    enforced: tuple[str, ...]
+    body: bytes = b""
+    """JSON, or the bytes themselves."""
+    is_bytes: bool = False
+    failure: Failure | None = None
+    cpu_ms: float = 0.0
+    peak_bytes: int | None = None
+
+
+class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
+    """The worker signs final answers (`transcript.py`)."""
+
+    ids: tuple[str, ...]
+    signature: bytes
+
+
+ToServer = Beat | Accepted | NotRun | Told | Piece | Answer | Signed
+
+BUSY, DRAINING, NO_LEASE = "busy", "draining", "no lease"
+UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN = (
+    "unknown tool", "other code", "level not available", "not granted", "never seen",
+)  # fmt: skip
+ELSEWHERE: Final = frozenset((BUSY, DRAINING, NO_LEASE, NEVER_SEEN))
+"""Reasons that say nothing about the call: another worker may take it."""
+
+encode: Final = msgspec.msgpack.Encoder().encode
+decode_to_worker: Final = msgspec.msgpack.Decoder(ToWorker).decode
+decode_to_server: Final = msgspec.msgpack.Decoder(ToServer).decode
+
+
+def _shape() -> str:
+    """Hash of everything above: two programs with one protocol number must mean the same by it."""
+    shown = msgspec.json.schema_components([ToWorker, ToServer, Claims])
+    return hashlib.sha256(msgspec.json.encode(shown, order="deterministic")).hexdigest()[:16]
+
+
+SHAPE: Final = _shape()

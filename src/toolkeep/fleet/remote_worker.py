@@ -1,0 +1,245 @@
+"""One worker as a server sees it: the sessions with it, its lease, and the jobs that it has."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.config.fleet_settings import TrustedWorker
+from toolkeep.fleet import messages
+from toolkeep.fleet.identity import PublicKey
+from toolkeep.fleet.messages import (
+    Accepted,
+    Answer,
+    Ask,
+    Beat,
+    Cancel,
+    Claims,
+    Job,
+    NotRun,
+    Piece,
+    Renew,
+    Signed,
+    Told,
+)
+from toolkeep.fleet.sealed_session import FRAME_BYTES, FrameInvalid, SealedSession
+from toolkeep.fleet.transcript import Transcript
+
+log = logging.getLogger("toolkeep.fleet")
+
+MARGIN_SECONDS: Final = 0.5
+"""A worker ends its jobs so long before its lease is over; a server waits twice as long afterwards."""
+_ASK_SECONDS: Final = 1.0
+"""A job that nobody accepted is asked about."""
+_LATE_KEPT: Final = 10_000
+
+ANY: Final = "*"
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A worker that had the job is gone; what the job did is not known."""
+
+    worker: str
+
+
+Outcome = Answer | NotRun | Lost
+
+
+class Flight(msgspec.Struct, eq=False):
+    """A job that a worker has."""
+
+    job: Job
+    job_hash: bytes
+    future: "asyncio.Future[Outcome]"
+    sent_at: float
+    on_progress: Callable[[float, float | None, str], None] | None = None
+    on_output: Callable[[bytes], None] | None = None
+    is_accepted: bool = False
+    asked_at: float = 0.0
+    answer_hash: bytes = b""
+
+
+class WorkerSession:
+    """One session with a worker, from the server's side."""
+
+    def __init__(
+        self,
+        trusted: TrustedWorker,
+        key: PublicKey,
+        sealed: SealedSession,
+        claims: Claims,
+        lease_s: float,
+        send: Callable[[bytes], None],
+    ) -> None:
+        self.trusted = trusted
+        self.key = key
+        self.claims = claims
+        self.tools = {(one.name, one.definition_hash, one.code_hash) for one in claims.tools}
+        self.free = 0
+        """Slots, as last told, without those that jobs on their way will take."""
+        self.flights: dict[str, Flight] = {}
+        self.is_draining = False
+        self.seen_at = time.monotonic()
+        self.signed = 0
+        """Answers that the worker has signed."""
+        self._lost: dict[str, bytes] = {}
+        self._sealed = sealed
+        self._lease_s = lease_s
+        self._send = send
+        self._heard: list[str] = []
+        self._dead_at = float("-inf")
+        self._transcript = Transcript(sealed.id)
+        self.on_late: Callable[[str, Answer], None] = lambda _job, _answer: None
+
+    @property
+    def id(self) -> bytes:
+        """Names it in frames."""
+        return self._sealed.id
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the worker may still run what it has; new jobs are sent only then."""
+        return time.monotonic() < self._dead_at
+
+    def fits(self, tool: tuple[str, str, str], label: str, level: str, agent: str) -> bool:
+        """Whether it may run such a call at all, full or not."""
+        trusted = self.trusted
+        return (
+            tool in self.tools
+            and (not label or label in self.claims.labels)
+            and level in self.claims.levels
+            and _covers(trusted.agents, agent)
+        )
+
+    def greet(self) -> None:
+        """Prove to the worker that the hello was not replayed: only who made it can seal."""
+        self.say(Renew(0))
+
+    def say(self, message: messages.ToWorker) -> bytes:
+        """Seal and send; what was sealed."""
+        packed = messages.encode(message)
+        if len(packed) > FRAME_BYTES:
+            raise FrameInvalid("it is too large")
+        self._send(self._sealed.seal(packed))
+        return packed
+
+    def take(self, flight: Flight) -> None:
+        """Send a job."""
+        self.flights[flight.job.id] = flight
+        packed = self.say(flight.job)
+        flight.job_hash = hashlib.sha256(packed).digest()
+        flight.sent_at = time.monotonic()
+
+    def cancel(self, job_id: str) -> None:
+        """Have a job ended; its answer still comes."""
+        if job_id in self.flights:
+            self.say(Cancel(job_id))
+
+    def open(self, frame: bytes) -> None:
+        """Take what the worker says; raises `FrameInvalid`."""
+        packed = self._sealed.open(frame)
+        try:
+            message = messages.decode_to_server(packed)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise FrameInvalid("it cannot be read") from error
+        self.seen_at = time.monotonic()
+        _HANDLERS[type(message)](self, message, packed)
+
+    def _beat(self, beat: Beat, _: bytes) -> None:
+        now = time.monotonic()
+        self.is_draining = beat.is_draining
+        on_their_way = sum(1 for one in self.flights.values() if not one.is_accepted)
+        self.free = beat.free - on_their_way
+        heard, self._heard = tuple(self._heard), []
+        self.say(Renew(beat.number, heard))
+        self._dead_at = now + self._lease_s + 2 * MARGIN_SECONDS
+        known = {*beat.running, *beat.finished}
+        for job_id, flight in self.flights.items():
+            is_missing = job_id not in known and now - flight.sent_at > _ASK_SECONDS
+            if (is_missing or job_id in beat.finished) and now - flight.asked_at > _ASK_SECONDS:
+                flight.asked_at = now
+                self.say(Ask(job_id))
+        self._heard += [job_id for job_id in beat.finished if job_id not in self.flights]
+
+    def _accepted(self, accepted: Accepted, _: bytes) -> None:
+        if (flight := self.flights.get(accepted.id)) is not None:
+            flight.is_accepted = True
+
+    def _not_run(self, not_run: NotRun, _: bytes) -> None:
+        if (flight := self.flights.pop(not_run.id, None)) is not None:
+            self.free = not_run.free
+            _settle(flight, not_run)
+
+    def _progress(self, told: Told, _: bytes) -> None:
+        flight = self.flights.get(told.id)
+        if flight is not None and flight.on_progress is not None:
+            flight.on_progress(told.done, told.total, told.message)
+
+    def _piece(self, piece: Piece, _: bytes) -> None:
+        flight = self.flights.get(piece.id)
+        if flight is not None and flight.on_output is not None:
+            flight.on_output(piece.body)
+
+    def _final(self, answer: Answer, packed: bytes) -> None:
+        flight = self.flights.pop(answer.id, None)
+        if flight is not None:
+            self._heard.append(answer.id)
+            flight.answer_hash = self._transcript.add(answer.id, flight.job_hash, packed)
+            self.free = answer.free - sum(1 for one in self.flights.values() if not one.is_accepted)
+            _settle(flight, answer)
+        elif (job_hash := self._lost.pop(answer.id, None)) is not None:
+            self._heard.append(answer.id)
+            self._transcript.add(answer.id, job_hash, packed)
+            self.on_late(answer.id, answer)
+
+    def _signed(self, signed: Signed, _: bytes) -> None:
+        if not self._transcript.check(signed, self.key):
+            raise FrameInvalid("it signs other answers than it gave")
+        self.signed += len(signed.ids)
+
+    def lose(self) -> None:
+        """Give up what it has: its lease is over."""
+        for job_id, flight in self.flights.items():
+            self._lost[job_id] = flight.job_hash
+            _settle(flight, Lost(self.trusted.name))
+        self.flights.clear()
+        while len(self._lost) > _LATE_KEPT:
+            del self._lost[next(iter(self._lost))]
+
+
+def _settle(flight: Flight, outcome: Outcome) -> None:
+    if not flight.future.done():
+        flight.future.set_result(outcome)
+
+
+_HANDLERS: Final[dict[type, Callable[[WorkerSession, Any, bytes], None]]] = {
+    Beat: WorkerSession._beat,  # noqa: SLF001 -- its own methods, by the kind of message
+    Accepted: WorkerSession._accepted,  # noqa: SLF001
+    NotRun: WorkerSession._not_run,  # noqa: SLF001
+    Told: WorkerSession._progress,  # noqa: SLF001
+    Piece: WorkerSession._piece,  # noqa: SLF001
+    Answer: WorkerSession._final,  # noqa: SLF001
+    Signed: WorkerSession._signed,  # noqa: SLF001
+}
+
+
+def objection(trusted: TrustedWorker, claims: Claims) -> str:
+    """What a worker claims beyond what its key may; empty if nothing."""
+    for label in claims.labels:
+        if label not in trusted.labels:
+            return f"it claims the label {label!r}"
+    for level in claims.levels:
+        if level not in trusted.levels:
+            return f"it claims the level {level!r}"
+    for tool in claims.tools:
+        if not _covers(trusted.tools, tool.name):
+            return f"it claims the tool {tool.name!r}"
+    return ""
+
+
+def _covers(allowed: tuple[str, ...], name: str) -> bool:
+    return ANY in allowed or name in allowed

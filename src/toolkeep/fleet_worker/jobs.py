@@ -1,0 +1,193 @@
+"""The jobs of a worker: takes them within its slots, runs them, and tells how they end."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolkeep.calls import RawOutput, Refusal, RegisteredTool, ToolCall
+from toolkeep.execution.code_identity import code_hash_of, isolation_of
+from toolkeep.fleet.messages import (
+    BUSY,
+    DRAINING,
+    NO_LEASE,
+    NO_LEVEL,
+    NOT_GRANTED,
+    OTHER_CODE,
+    UNKNOWN_TOOL,
+    Answer,
+    Claim,
+    Failure,
+    Job,
+    Piece,
+    Told,
+)
+from toolkeep.fleet_worker.server_session import ServerSession, Take
+from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
+from toolkeep.keep.decided_calls import DecidedCall
+from toolkeep.keep.keep import Keep
+from toolkeep.policy.policy_settings import Grant
+
+log = logging.getLogger("toolkeep.fleet")
+
+
+class Jobs(Take):
+    """Jobs of all servers."""
+
+    def __init__(self, keep: Keep, slots: int, levels: tuple[str, ...]) -> None:
+        self._keep = keep
+        self._calls = keep.decided_calls()
+        self._slots = slots
+        self._levels = levels
+        self._tasks: dict[tuple[bytes, str], asyncio.Task[None]] = {}
+        self.is_draining = False
+
+    def free(self) -> int:
+        """Slots that a job may take."""
+        return 0 if self.is_draining else self._slots - len(self._tasks)
+
+    def claims(self) -> tuple[Claim, ...]:
+        """The tools that this worker has and can confine."""
+        found = []
+        for tool in self._keep.tools():
+            code = code_hash_of(tool, self._keep.project)
+            if code is not None and isolation_of(tool) in self._levels:
+                found.append(Claim(tool.name, tool.definition_hash, code))
+        return tuple(found)
+
+    def begin(self, session: ServerSession, job: Job) -> None:
+        """Run a job, or say why not."""
+        tool = self._keep.get(job.tool)
+        why, detail = self._objection(session, job, tool)
+        if why or tool is None:
+            if why not in (BUSY, DRAINING, NO_LEASE):
+                server = session.trusted.name or session.trusted.key
+                log.warning("a job was refused", extra={"server": server, "why": why, "detail": detail})
+            session.refuse(job.id, why, detail)
+            return
+        session.accept(job.id)
+        task = asyncio.ensure_future(self._run(session, job, tool))
+        self._tasks[session.id, job.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop((session.id, job.id), None))
+
+    def _objection(self, session: ServerSession, job: Job, tool: RegisteredTool | None) -> tuple[str, str]:
+        trusted = session.trusted
+        if not session.has_lease:
+            return NO_LEASE, ""
+        if self.is_draining:
+            return DRAINING, ""
+        if self.free() <= 0:
+            return BUSY, ""
+        if tool is None or not tool.is_enabled or tool.definition_hash != job.definition_hash:
+            return UNKNOWN_TOOL, job.tool
+        if code_hash_of(tool, self._keep.project) != job.code_hash:
+            return OTHER_CODE, job.tool
+        if isolation_of(tool) != job.level or job.level not in self._levels:
+            return NO_LEVEL, job.level
+        if not _covers(trusted.tools, job.tool) or not _covers(trusted.agents, job.agent):
+            return NOT_GRANTED, f"{job.tool} for {job.agent}"
+        return "", ""
+
+    def end(self, session: ServerSession, job_id: str) -> None:
+        """Cancel a job."""
+        if (task := self._tasks.get((session.id, job_id))) is not None:
+            task.cancel()
+
+    def end_all(self, session: ServerSession) -> None:
+        """Cancel every job of a session: its lease is over."""
+        for job_id in list(session.running):
+            self.end(session, job_id)
+
+    async def settle(self) -> None:
+        """Wait for what runs."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def _run(self, session: ServerSession, job: Job, tool: RegisteredTool) -> None:
+        try:
+            outcome = await self._calls.run(self._decided(session, job, tool))
+            answer = self._answer(job, outcome)
+        except asyncio.CancelledError:
+            answer = self._failed(job, Failure("", "", is_cancelled=True))
+        except Exception:
+            log.exception("a job failed", extra={"job": job.id})
+            answer = self._failed(job, Failure("", "The worker failed", is_unexplained=True))
+        self._tasks.pop((session.id, job.id), None)
+        session.finish(answer)
+
+    def _decided(self, session: ServerSession, job: Job, tool: RegisteredTool) -> DecidedCall:
+        call_id = job.id.rpartition(".")[0]
+        data: Mapping[str, Any] = msgspec.json.decode(job.data) if job.data else {}
+
+        def told(done: float, total: float | None, message: str) -> None:
+            session.say(Told(job.id, done, total, message))
+
+        def piece(piece: Any) -> None:
+            session.say(Piece(job.id, to_json_body(piece)))
+
+        request = ToolCall(
+            id=call_id,
+            tool=job.tool,
+            arguments=job.arguments.decode(),
+            agent=job.agent,
+            conversation=job.conversation,
+            session=job.session,
+            correlation_id=job.correlation_id,
+            data=data,
+            on_progress=told if job.wants_progress else None,
+            on_output=piece if job.wants_output else None,
+        )
+        return DecidedCall(
+            request=request,
+            tool=tool,
+            grant=Grant.read(capabilities=job.capabilities, permissions=job.permissions),
+            ceiling=Grant(capabilities=session.trusted.capabilities, permissions=job.permissions),
+            deadline_s=job.deadline_ms / 1000,
+            output_bytes=job.output_bytes,
+            secrets=job.secrets,
+        )
+
+    def _answer(self, job: Job, outcome: RawOutput | Refusal) -> Answer:
+        if isinstance(outcome, Refusal):
+            return self._failed(job, _failure(outcome))
+        is_bytes = isinstance(outcome.value, bytes)
+        try:
+            body = outcome.value if is_bytes else to_json_body(outcome.value)
+        except (NotData, TooMuch) as error:
+            return self._failed(job, Failure("ACODE-TSR-035", f"Tool '{job.tool}' returned no data: {error}"))
+        used = outcome.resource_use
+        return Answer(
+            job.id,
+            self.free() + 1,
+            outcome.isolation,
+            outcome.enforced,
+            body,
+            is_bytes,
+            None,
+            (used.cpu_ms or 0.0) if used else 0.0,
+            used.peak_memory_bytes if used else None,
+        )
+
+    def _failed(self, job: Job, failure: Failure) -> Answer:
+        return Answer(job.id, self.free() + 1, "", (), failure=failure)
+
+
+def _failure(refusal: Refusal) -> Failure:
+    first, diagnosis = refusal.errors[0], refusal.diagnosis
+    return Failure(
+        code=first.code.value,
+        reason=first.message,
+        suggestion=first.suggestion,
+        path=first.path,
+        denied=diagnosis.denied.value if diagnosis and diagnosis.denied else "",
+        subject=diagnosis.subject if diagnosis else "",
+        limit=diagnosis.limit if diagnosis else "",
+        remedy=diagnosis.remedy if diagnosis else "",
+        detail=diagnosis.detail if diagnosis else "",
+    )
+
+
+def _covers(allowed: tuple[str, ...], name: str) -> bool:
+    return "*" in allowed or name in allowed

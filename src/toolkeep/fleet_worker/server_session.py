@@ -1,0 +1,180 @@
+"""One server as a worker sees it: the session with it, its lease, and the jobs that it gave."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.config.fleet_settings import TrustedServer
+from toolkeep.fleet import messages
+from toolkeep.fleet.identity import PrivateKey
+from toolkeep.fleet.messages import NEVER_SEEN, Accepted, Answer, Ask, Beat, Cancel, Job, NotRun, Renew
+from toolkeep.fleet.remote_worker import MARGIN_SECONDS
+from toolkeep.fleet.sealed_session import FrameInvalid, SealedSession
+from toolkeep.fleet.transcript import BATCH, Transcript
+
+log = logging.getLogger("toolkeep.fleet")
+
+_UNHEARD: Final = 10_000
+"""Answers that are kept for a server that has not confirmed them."""
+_REFUSED: Final = 100_000
+"""Jobs that are remembered as never to be run, because a server was told so."""
+
+
+def now() -> float:
+    """On a clock that also counts while the machine sleeps: a lease must not outlive a suspend."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Take:
+    """What a worker does with jobs."""
+
+    def begin(self, session: "ServerSession", job: Job) -> None:
+        """Run a job."""
+        raise NotImplementedError
+
+    def end(self, session: "ServerSession", job_id: str) -> None:
+        """Cancel a job."""
+        raise NotImplementedError
+
+    def free(self) -> int:
+        """Free slots."""
+        raise NotImplementedError
+
+
+class ServerSession:
+    """One session with a server, from the worker's side."""
+
+    def __init__(
+        self,
+        trusted: TrustedServer,
+        key: PrivateKey,
+        sealed: SealedSession,
+        lease_s: float,
+        send: Callable[[bytes], None],
+        jobs: Take,
+    ) -> None:
+        self.trusted = trusted
+        self.is_confirmed = False
+        """Whether a sealed frame came: a hello alone may have been replayed."""
+        self.running: dict[str, bytes] = {}
+        """Hashes of the jobs."""
+        self._jobs = jobs
+        self._key = key
+        self._sealed = sealed
+        self._lease_s = lease_s
+        self._send = send
+        self.lease_ends = float("-inf")
+        """On the worker's own clock; beyond, the watchdog ends the worker."""
+        self._beats: dict[int, float] = {}
+        self._number = 0
+        self._answers: dict[str, bytes] = {}
+        """Final answers that the server has not confirmed."""
+        self._never: dict[str, None] = {}
+        self._transcript = Transcript(sealed.id)
+
+    @property
+    def id(self) -> bytes:
+        """Names it in frames."""
+        return self._sealed.id
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether jobs may run: a margin before its end, the worker ends them."""
+        return now() < self.lease_ends - MARGIN_SECONDS
+
+    def say(self, message: messages.ToServer) -> bytes:
+        """Seal and send; what was sealed."""
+        packed = messages.encode(message)
+        self._send(self._sealed.seal(packed))
+        return packed
+
+    def beat(self, *, is_draining: bool = False) -> None:
+        """Tell the server that this worker lives, and ask for the lease."""
+        self._number += 1
+        self._beats[self._number] = now()
+        while len(self._beats) > 64:
+            del self._beats[next(iter(self._beats))]
+        finished = tuple(self._answers)[:1000]
+        self.say(Beat(self._number, self._jobs.free(), tuple(self.running), finished, is_draining))
+        if len(self._transcript):
+            self.sign()
+
+    def sign(self) -> None:
+        """Sign answers that are not signed yet."""
+        self.say(self._transcript.sign(self._key))
+
+    def open(self, frame: bytes) -> None:
+        """Take what the server says; raises `FrameInvalid`."""
+        packed = self._sealed.open(frame)
+        try:
+            message = messages.decode_to_worker(packed)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise FrameInvalid("it cannot be read") from error
+        is_new, self.is_confirmed = not self.is_confirmed, True
+        if is_new:
+            self.beat()
+        if isinstance(message, Job):
+            self._job(message, packed)
+        else:
+            _HANDLERS[type(message)](self, message)
+
+    def _job(self, job: Job, packed: bytes) -> None:
+        if job.id in self._never or job.id in self.running or job.id in self._answers:
+            raise FrameInvalid("it names a job of before")
+        self.running[job.id] = hashlib.sha256(packed).digest()
+        self._jobs.begin(self, job)
+
+    def _cancel(self, cancel: Cancel) -> None:
+        if cancel.id in self.running:
+            self._jobs.end(self, cancel.id)
+
+    def _renew(self, renew: Renew) -> None:
+        sent_at = self._beats.get(renew.beat)
+        if sent_at is not None:
+            self.lease_ends = max(self.lease_ends, sent_at + self._lease_s)
+        for job_id in renew.heard:
+            self._answers.pop(job_id, None)
+
+    def _ask(self, ask: Ask) -> None:
+        if ask.id in self.running:
+            self.say(Accepted(ask.id))
+        elif ask.id in self._answers:
+            self._send(self._sealed.seal(self._answers[ask.id]))
+        else:
+            self._never[ask.id] = None
+            while len(self._never) > _REFUSED:
+                del self._never[next(iter(self._never))]
+            self.say(NotRun(ask.id, NEVER_SEEN, free=self._jobs.free()))
+
+    def accept(self, job_id: str) -> None:
+        """Tell that a job runs."""
+        self.say(Accepted(job_id))
+
+    def refuse(self, job_id: str, why: str, detail: str = "") -> None:
+        """Tell that no line of a job ran."""
+        self.running.pop(job_id, None)
+        self.say(NotRun(job_id, why, detail[:300], self._jobs.free()))
+
+    def finish(self, answer: Answer) -> None:
+        """Tell how a job ended; it is kept until the server has it."""
+        job_hash = self.running.pop(answer.id, None)
+        if job_hash is None:
+            return
+        packed = self.say(answer)
+        self._answers[answer.id] = packed
+        while len(self._answers) > _UNHEARD:
+            del self._answers[next(iter(self._answers))]
+        self._transcript.add(answer.id, job_hash, packed)
+        if len(self._transcript) >= BATCH:
+            self.sign()
+
+
+_HANDLERS: Final[dict[type, Callable[[ServerSession, Any], None]]] = {
+    Cancel: ServerSession._cancel,  # noqa: SLF001 -- its own methods, by the kind of message
+    Renew: ServerSession._renew,  # noqa: SLF001
+    Ask: ServerSession._ask,  # noqa: SLF001
+}

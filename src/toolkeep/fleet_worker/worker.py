@@ -1,0 +1,166 @@
+"""The worker process: announces itself, opens sessions with trusted servers, keeps leases."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from toolkeep.config.fleet_settings import NatsSettings, TrustedServer
+from toolkeep.fleet import subjects
+from toolkeep.fleet.identity import PrivateKey, PublicKey
+from toolkeep.fleet.messages import PROTOCOL, SHAPE, Claims
+from toolkeep.fleet.nats_link import NatsLink
+from toolkeep.fleet.sealed_session import (
+    HELLO,
+    SEALED,
+    FrameInvalid,
+    announce,
+    decline,
+    read_hello,
+    session_of,
+    welcome,
+)
+from toolkeep.fleet_worker.jobs import Jobs
+from toolkeep.fleet_worker.lease_watchdog import LeaseWatchdog
+from toolkeep.fleet_worker.server_session import ServerSession, now
+from toolkeep.version import __version__
+
+log = logging.getLogger("toolkeep.fleet")
+
+_BEAT_SECONDS: Final = 1.0
+_TICK_SECONDS: Final = 0.05
+_SESSIONS: Final = 256
+"""Open at once: each connection of a server has one."""
+_REFUSALS_LOGGED: Final = 100
+"""A minute; a flood must not fill the disk."""
+
+
+class Worker:
+    """Serves calls of trusted servers."""
+
+    def __init__(
+        self,
+        nats: NatsSettings,
+        key: PrivateKey,
+        servers: tuple[TrustedServer, ...],
+        jobs: Jobs,
+        *,
+        labels: tuple[str, ...],
+        levels: tuple[str, ...],
+        slots: int,
+    ) -> None:
+        self._key = key
+        self._trusted = {PublicKey.read(one.key): one for one in servers}
+        self._jobs = jobs
+        self._claims = Claims(labels, levels, jobs.claims(), slots, __version__)
+        self._boot = os.urandom(16)
+        self._link = NatsLink(nats, "toolkeep worker")
+        self._sessions: dict[bytes, ServerSession] = {}
+        self._latest: dict[tuple[PublicKey, str], int] = {}
+        """The highest number of a hello, by server and connection."""
+        self._refused = 0
+        self._watchdog = LeaseWatchdog()
+        self._is_over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until `stop`; raises `FleetUnavailable` if NATS cannot be reached at the start."""
+        await self._link.connect()
+        with self._watchdog:
+            try:
+                await self._link.subscribe(subjects.to_worker(self._key.public), self._hear)
+                await self._beat_until_over()
+            finally:
+                for session in self._sessions.values():
+                    self._jobs.end_all(session)
+                await self._jobs.settle()
+                await self._link.close()
+
+    async def stop(self) -> None:
+        """Take no new jobs, finish those that run, then end."""
+        self._jobs.is_draining = True
+        for session in self._confirmed():
+            session.beat(is_draining=True)
+        await self._jobs.settle()
+        self._is_over.set()
+
+    async def _beat_until_over(self) -> None:
+        beaten_at = float("-inf")
+        while not self._is_over.is_set():
+            if now() - beaten_at >= _BEAT_SECONDS:
+                beaten_at = now()
+                self._refused = 0
+                self._link.send(
+                    subjects.announcement(self._key.public), announce(self._key.public, self._boot)
+                )
+                for session in self._confirmed():
+                    session.beat(is_draining=self._jobs.is_draining)
+            self._end_leases()
+            try:
+                await asyncio.wait_for(self._is_over.wait(), _TICK_SECONDS)
+            except TimeoutError:
+                continue
+
+    def _end_leases(self) -> None:
+        """End what has no lease any more, and tell the watchdog when the next one is over."""
+        busy = [session for session in self._sessions.values() if session.running]
+        for session in busy:
+            if not session.has_lease:
+                log.warning("a lease is over: its jobs end", extra={"jobs": len(session.running)})
+                self._jobs.end_all(session)
+        self._watchdog.set(min((one.lease_ends for one in busy), default=0.0))
+
+    def _confirmed(self) -> "Iterator[ServerSession]":
+        return (session for session in list(self._sessions.values()) if session.is_confirmed)
+
+    def _hear(self, _: str, frame: bytes) -> None:
+        try:
+            if frame[:1] == SEALED:
+                session = self._sessions.get(session_of(frame))
+                if session is None:
+                    raise FrameInvalid("it is of no session")
+                session.open(frame)
+            elif frame[:1] == HELLO:
+                self._hello(frame)
+            else:
+                raise FrameInvalid("it is of no known kind")
+        except FrameInvalid as error:
+            self._refused += 1
+            if self._refused <= _REFUSALS_LOGGED:
+                log.warning("a frame was refused", extra={"reason": str(error)})
+
+    def _hello(self, frame: bytes) -> None:
+        hello, server = read_hello(frame)
+        trusted = self._trusted.get(server)
+        if trusted is None:
+            raise FrameInvalid(f"the server {server.text} is not trusted")
+        if hello.worker != self._key.public.raw or hello.boot != self._boot:
+            raise FrameInvalid("it is for another worker, or an earlier process of this one")
+        connection = (server, hello.reply)
+        if hello.number <= self._latest.get(connection, 0):
+            raise FrameInvalid("it was sent before")
+        self._latest[connection] = hello.number
+        subject = subjects.to_server(server, hello.reply, self._key.public.token)
+        if (hello.protocol, hello.shape) != (PROTOCOL, SHAPE):
+            why = f"the server is toolkeep {hello.version}, and this worker {__version__}: they speak other protocols"
+            self._link.send(subject, decline(self._key, frame, why))
+            return
+        sealed, answer = welcome(self._key, frame, hello, self._claims)
+        self._make_room()
+        self._sessions[sealed.id] = ServerSession(
+            trusted,
+            self._key,
+            sealed,
+            hello.lease_ms / 1000,
+            lambda frame: self._link.send(subject, frame),
+            self._jobs,
+        )
+        self._link.send(subject, answer)
+
+    def _make_room(self) -> None:
+        """Forget sessions that nobody confirmed, or that have had no lease for long."""
+        idle = [one for one in self._sessions.values() if not one.running and not one.has_lease]
+        for session in idle if len(self._sessions) >= _SESSIONS else ():
+            del self._sessions[session.id]
+        if len(self._sessions) >= _SESSIONS:
+            raise FrameInvalid("there are too many sessions")
