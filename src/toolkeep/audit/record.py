@@ -239,9 +239,18 @@ class Recorder:
     def _run_elsewhere(self, trail: CallProgress) -> tuple[Record, ...]:
         if (ran := trail.ran_on) is None:
             return ()
-        said = {"answer_hash": ran.answer_hash, "enforced": ran.enforced, "isolation": ran.isolation}
-        where = {"key": ran.key, "session": ran.session, "worker": ran.worker}
-        return (RanElsewhere(**said, **where, call=trail.request.id, time=self._now()),)
+        return (
+            RanElsewhere(
+                answer_hash=ran.answer_hash,
+                call=trail.request.id,
+                enforced=ran.enforced,
+                isolation=ran.isolation,
+                key=ran.key,
+                session=ran.session,
+                time=self._now(),
+                worker=ran.worker,
+            ),
+        )
 
     def _decided(self, trail: CallProgress, checked: CheckedCall, result: ToolResult) -> list[Record]:
         """A call that was authorized or denied but not run.

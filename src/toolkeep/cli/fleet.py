@@ -22,7 +22,7 @@ def key_command(project: Path | None, *, as_json: bool) -> None:
 
     state = open_state(project_folder(project))
     if state is None:
-        raise ToolkeepError(Code.STATE_UNUSABLE, "a server needs a home directory for its key", hint="set HOME")
+        raise ToolkeepError(Code.STATE_UNUSABLE, "a server needs a home directory", hint="set HOME")
     key = server_key(state).public.text
     if as_json:
         print_json({"key": key})

@@ -15,6 +15,7 @@ from toolkeep.errors import Code, ToolkeepError
 
 if TYPE_CHECKING:
     from toolkeep.config.fleet_settings import WorkerSettings
+    from toolkeep.fleet.identity import PrivateKey
     from toolkeep.keep.keep import Keep
 
 
@@ -41,30 +42,30 @@ def command(
     """Run calls that servers elsewhere have decided and recorded, in the sandbox of this machine.
 
     It has the tools of its project, and runs them for the servers whose keys it trusts, inside what the
-    configuration lets them ask for. On SIGTERM it takes no new calls, and stops once those that run have ended.
+    configuration lets them ask for. On SIGTERM it takes no new calls, and stops once those that run ended.
     """
     from toolkeep.cli.tool_selection import keep_with
+    from toolkeep.config.fleet_settings import WorkerSettings
     from toolkeep.fleet.identity import load_key
     from toolkeep.keep.open import open_state, project_folder, read_configuration
 
-    state = open_state(project_folder(project))
+    root = project_folder(project)
+    state = open_state(root)
     if state is None:
-        raise ToolkeepError(
-            Code.STATE_UNUSABLE, "a worker needs a home directory for its key", hint="set HOME"
-        )
+        raise ToolkeepError(Code.STATE_UNUSABLE, "a worker needs a home directory", hint="set HOME")
     key = load_key(Path(state.folder) / "fleet" / "worker.key")
     if show_key:
         print_json({"key": key.public.text}) if as_json else say(key.public.text)
         return
-    root = project_folder(project)
-    settings = _settings(read_configuration(root, state).worker, servers, labels, trusted, slots)
+    configured = read_configuration(root, state).worker or WorkerSettings()
+    settings = _settings(configured, servers, labels, trusted, slots)
     with keep_with(project=project) as keep:
         say_done(f"worker {key.public.text}")
         asyncio.run(_serve(keep, settings, key))
 
 
 def _settings(
-    configured: "WorkerSettings | None",
+    known: "WorkerSettings",
     servers: tuple[str, ...],
     labels: tuple[str, ...],
     trusted: tuple[str, ...],
@@ -73,46 +74,26 @@ def _settings(
     """The options of the command over the configuration."""
     from msgspec.structs import replace
 
-    from toolkeep.config.fleet_settings import NatsSettings, TrustedServer, WorkerSettings
+    from toolkeep.config.fleet_settings import TrustedServer
 
-    known = configured or WorkerSettings()
-    nats = replace(
-        known.nats or NatsSettings(servers=()), servers=servers or (known.nats.servers if known.nats else ())
-    )
+    nats = replace(known.nats, servers=servers) if servers else known.nats
     if not nats.servers:
         hint = "say --nats nats://HOST:4222, or set worker.nats in the configuration"
         raise ToolkeepError(Code.CONFIGURATION_INVALID, "no address of NATS is known", hint=hint)
-    named = tuple(
-        TrustedServer(key=one) for one in trusted if one not in {held.key for held in known.servers}
-    )
-    if not (known.servers or named):
+    configured = {one.key for one in known.servers}
+    named = (TrustedServer(key=key) for key in trusted if key not in configured)
+    all_trusted = (*known.servers, *named)
+    if not all_trusted:
         hint = "say --trust KEY, which `toolkeep fleet key` prints on the server, or set worker.servers"
         raise ToolkeepError(Code.CONFIGURATION_INVALID, "no server is trusted", hint=hint)
-    return replace(
-        known,
-        nats=nats,
-        servers=(*known.servers, *named),
-        labels=labels or known.labels,
-        slots=slots or known.slots or os.cpu_count() or 1,
-    )
+    slots = slots or known.slots or os.cpu_count() or 1
+    return replace(known, nats=nats, servers=all_trusted, labels=labels or known.labels, slots=slots)
 
 
 async def _serve(keep: "Keep", settings: "WorkerSettings", key: "PrivateKey") -> None:
-    from toolkeep.fleet_worker.jobs import Jobs
     from toolkeep.fleet_worker.worker import Worker
 
-    levels = await _levels()
-    jobs = Jobs(keep, settings.slots, levels)
-    assert settings.nats is not None
-    worker = Worker(
-        settings.nats,
-        key,
-        settings.servers,
-        jobs,
-        labels=settings.labels,
-        levels=levels,
-        slots=settings.slots,
-    )
+    worker = Worker(keep, settings, key, await _levels())
     loop, stopping = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: stopping.add(loop.create_task(worker.stop())))
@@ -124,9 +105,7 @@ async def _levels() -> tuple[str, ...]:
     from toolkeep.execution.isolation_check import IsolationCheck
     from toolkeep.sandbox.isolation_levels import Isolation
 
-    machine, found = IsolationCheck(), []
-    if sys.platform == "linux":
-        for level in (Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED):
-            if (await machine.findings(level)).is_available(level):
-                found.append(level.value)
+    machine = IsolationCheck()
+    levels = (Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED) if sys.platform == "linux" else ()
+    found = [level.value for level in levels if (await machine.findings(level)).is_available(level)]
     return (*found, *(("wasm",) if find_spec("wasmtime") else ()))

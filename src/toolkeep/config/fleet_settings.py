@@ -11,7 +11,7 @@ from toolkeep.definitions.capability import Capability
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How NATS is reached."""
 
-    servers: tuple[str, ...]
+    servers: tuple[str, ...] = ()
     nkey_file: str = ""
     user: str = ""
     password: str = ""
@@ -58,11 +58,16 @@ class TrustedServer(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """This machine as a worker."""
 
-    nats: NatsSettings | None = None
+    nats: NatsSettings = NatsSettings()
     servers: tuple[TrustedServer, ...] = ()
     labels: tuple[str, ...] = ()
     slots: int = 0
     """How many calls run at once; 0 for one for each core."""
+
+
+def covers(allowed: tuple[str, ...], name: str) -> bool:
+    """Whether a list of names, or `*`, holds a name."""
+    return "*" in allowed or name in allowed
 
 
 Data = dict[str, Any]
@@ -100,7 +105,7 @@ def read_worker(data: Data | None, absolute: Absolute) -> WorkerSettings | None:
     if not data:
         return None
     return WorkerSettings(
-        nats=_nats(data["nats"], absolute) if data.get("nats") else None,
+        nats=_nats(data["nats"], absolute) if data.get("nats") else NatsSettings(),
         servers=tuple(map(_server, data.get("servers") or ())),
         labels=tuple(data.get("labels") or ()),
         slots=data.get("slots") or 0,

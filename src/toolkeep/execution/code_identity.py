@@ -1,7 +1,7 @@
 """A hash of a tool's code that is the same on every machine that has the same code.
 
-It covers the files of the tool's own package or script, a WASM module, or the words of a command. Packages that
-the code imports, and the program of a command, are what is installed on the machine that runs it.
+It covers the files of the tool's own package or script, a WASM module, or the words of a command. Packages
+that the code imports, and the program of a command, are what is installed on the machine that runs it.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Hands calls to workers and takes their answers; one for each event loop of a server.
 
-A call that finds no free worker waits, agents taking turns. A worker that is not heard of until its lease is over
-is given up, and what it had may run elsewhere if that does no harm.
+A call that finds no free worker waits, agents taking turns. A worker that is not heard of until its lease is
+over is given up, and what it had may run elsewhere if that does no harm.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class Dispatcher:
         refused: Callable[[Refused], None],
         late: Callable[[str, Ran], None],
     ) -> None:
-        """`refused` hears of frames that counted for nothing, `late` of answers to calls that were given up."""
+        """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before."""
         self._settings = settings
         self._key = key
         self._refused = refused
@@ -297,15 +297,16 @@ class Dispatcher:
 
     def _hear(self, subject: str, frame: bytes) -> None:
         known = self._known.get(subject.rpartition(".")[2])
+        if known is None:
+            self._refused(Refused("", "it is of no trusted worker"))
+            return
         try:
-            if known is None:
-                raise FrameInvalid("it is of no trusted worker")
             self._heard(known, frame)
         except FrameInvalid as error:
-            self._refused(Refused(known.trusted.name if known else "", str(error)))
-        else:
-            if self._queue:
-                self._pump()
+            self._refused(Refused(known.trusted.name, str(error)))
+            return
+        if self._queue:
+            self._pump()
 
     def _heard(self, known: _Known, frame: bytes) -> None:
         kind = frame[:1]

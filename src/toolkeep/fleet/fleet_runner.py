@@ -46,7 +46,7 @@ class FleetRunner:
         """The level that its worker must provide."""
         return isolation_of(tool)
 
-    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:  # noqa: ARG002 -- of the protocol
         """Known only from the answer of a worker."""
         return ()
 
@@ -156,7 +156,7 @@ def _note(slot: Any, ran: Ran) -> None:
 def _value(call: RecordedCall, ran: Ran) -> Any:
     answer = ran.answer
     if answer.failure is not None:
-        raise _raised(call, answer.failure)
+        raise _raised(answer.failure)
     if answer.is_bytes:
         return answer.body
     try:
@@ -166,7 +166,7 @@ def _value(call: RecordedCall, ran: Ran) -> Any:
         raise RunRefused(Code.OUTPUT_INVALID, reason) from error
 
 
-def _raised(call: RecordedCall, failure: Failure) -> Exception:
+def _raised(failure: Failure) -> Exception:
     """What the worker says as the error that a run here would have raised."""
     if failure.is_cancelled:
         return Cancelled()

@@ -107,7 +107,7 @@ class NatsLink:
         )
 
     def send(self, subject: str, frame: bytes) -> None:
-        """Send a frame, in order; it is lost where the connection is away. From the loop of the link alone."""
+        """Send a frame, in order; it is lost where the connection is away. Only from the link's own loop."""
         self._outbox.append((subject, frame))
         if self._sender is None or self._sender.done():
             self._sender = asyncio.ensure_future(self._drain())

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.config.fleet_settings import TrustedWorker
+from toolkeep.config.fleet_settings import TrustedWorker, covers
 from toolkeep.fleet import messages
 from toolkeep.fleet.identity import PublicKey
 from toolkeep.fleet.messages import (
@@ -36,8 +36,6 @@ MARGIN_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 1.0
 """A job that nobody accepted is asked about."""
 _LATE_KEPT: Final = 10_000
-
-ANY: Final = "*"
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -112,7 +110,7 @@ class WorkerSession:
             tool in self.tools
             and (not label or label in self.claims.labels)
             and level in self.claims.levels
-            and _covers(trusted.agents, agent)
+            and covers(trusted.agents, agent)
         )
 
     def greet(self) -> None:
@@ -236,10 +234,6 @@ def objection(trusted: TrustedWorker, claims: Claims) -> str:
         if level not in trusted.levels:
             return f"it claims the level {level!r}"
     for tool in claims.tools:
-        if not _covers(trusted.tools, tool.name):
+        if not covers(trusted.tools, tool.name):
             return f"it claims the tool {tool.name!r}"
     return ""
-
-
-def _covers(allowed: tuple[str, ...], name: str) -> bool:
-    return ANY in allowed or name in allowed

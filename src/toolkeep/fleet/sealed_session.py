@@ -1,12 +1,13 @@
 """A session of one server with one worker: keys agreed under both signatures, then sealed frames.
 
-The server's `Hello` and the worker's `Welcome` each hold a new X25519 key and are signed by the long-lived key;
-the `Welcome` signs the `Hello` too. All frames are sealed by ChaCha20-Poly1305 under keys of the session, one for
-each direction, with a counter that only rises. A frame that is replayed, reordered, turned round, or of
-another session does not open. Keys of a session are kept in memory alone, so what NATS recorded stays sealed
-if a long-lived key is stolen later.
+The server's `Hello` and the worker's `Welcome` each hold a new X25519 key and are signed by the long-lived
+key; the `Welcome` signs the `Hello` too. All frames are sealed by ChaCha20-Poly1305 under keys of the
+session, one for each direction, with a counter that only rises. A frame that is replayed, reordered, turned
+round, or of another session does not open. Keys of a session are kept in memory alone, so what NATS recorded
+stays sealed if a long-lived key is stolen later.
 
-A seal proves to one of the two that the other wrote a frame. What proves it to others is `Signed` (`transcript.py`).
+A seal proves to one of the two that the other wrote a frame. What proves it to others is `Signed`
+(`transcript.py`).
 """
 
 import hashlib
@@ -142,7 +143,7 @@ class Opening:
 
 
 def read_hello(frame: bytes) -> tuple[Hello, PublicKey]:
-    """Parse a hello and check its signature; raises `FrameInvalid`. Whether to trust the key is up to the caller."""
+    """A hello and the key that signed it, which may be anybody's; raises `FrameInvalid`."""
     hello = _read(frame[65:], Hello)
     try:
         server = PublicKey(hello.server)

@@ -1,9 +1,9 @@
 """What was asked and answered in a session, as the worker signs it: once a second, or for 256 answers.
 
-Seals are symmetric: they prove nothing to a third party, as the server could have made them itself. The worker's
-signature covers each job and its final answer, by hash; the server's own log, which holds the same hashes,
-is signed by the server. So both are bound to every answer, as by a signature on each, for a hundredth of the
-time. What is lost is the last second of a worker that dies.
+Seals are symmetric: they prove nothing to a third party, as the server could have made them itself. The
+worker's signature covers each job and its final answer, by hash; the server's own log, which holds the same
+hashes, is signed by the server. So both are bound to every answer, as by a signature on each, for a hundredth
+of the time. What is lost is the last second of a worker that dies.
 """
 
 import hashlib

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from toolkeep.calls import RawOutput, Refusal, RegisteredTool, ToolCall
+from toolkeep.config.fleet_settings import covers
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.fleet.messages import (
     BUSY,
@@ -86,7 +87,7 @@ class Jobs(Take):
             return OTHER_CODE, job.tool
         if isolation_of(tool) != job.level or job.level not in self._levels:
             return NO_LEVEL, job.level
-        if not _covers(trusted.tools, job.tool) or not _covers(trusted.agents, job.agent):
+        if not covers(trusted.tools, job.tool) or not covers(trusted.agents, job.agent):
             return NOT_GRANTED, f"{job.tool} for {job.agent}"
         return "", ""
 
@@ -187,7 +188,3 @@ def _failure(refusal: Refusal) -> Failure:
         remedy=diagnosis.remedy if diagnosis else "",
         detail=diagnosis.detail if diagnosis else "",
     )
-
-
-def _covers(allowed: tuple[str, ...], name: str) -> bool:
-    return "*" in allowed or name in allowed

@@ -28,6 +28,11 @@ class LeaseWatchdog:
         self._shared = mmap.mmap(self._file, _NUMBER.size)
         self._child: subprocess.Popen[bytes] | None = None
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether somebody watches."""
+        return self._child is not None and self._child.poll() is None
+
     def set(self, ends_at: float) -> None:
         """The time, on CLOCK_BOOTTIME, at which the worker must have ended its jobs; 0 for none."""
         self._shared[:] = _NUMBER.pack(ends_at)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from toolkeep.config.fleet_settings import NatsSettings, TrustedServer
+from toolkeep.config.fleet_settings import WorkerSettings
 from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
 from toolkeep.fleet.messages import PROTOCOL, SHAPE, Claims
@@ -24,6 +24,7 @@ from toolkeep.fleet.sealed_session import (
 from toolkeep.fleet_worker.jobs import Jobs
 from toolkeep.fleet_worker.lease_watchdog import LeaseWatchdog
 from toolkeep.fleet_worker.server_session import ServerSession, now
+from toolkeep.keep.keep import Keep
 from toolkeep.version import __version__
 
 log = logging.getLogger("toolkeep.fleet")
@@ -33,29 +34,22 @@ _TICK_SECONDS: Final = 0.05
 _SESSIONS: Final = 256
 """Open at once: each connection of a server has one."""
 _REFUSALS_LOGGED: Final = 100
-"""A minute; a flood must not fill the disk."""
+"""A second; a flood must not fill the disk."""
 
 
 class Worker:
     """Serves calls of trusted servers."""
 
     def __init__(
-        self,
-        nats: NatsSettings,
-        key: PrivateKey,
-        servers: tuple[TrustedServer, ...],
-        jobs: Jobs,
-        *,
-        labels: tuple[str, ...],
-        levels: tuple[str, ...],
-        slots: int,
+        self, keep: Keep, settings: WorkerSettings, key: PrivateKey, levels: tuple[str, ...]
     ) -> None:
+        """`levels` are the isolation levels that this machine was seen to provide."""
         self._key = key
-        self._trusted = {PublicKey.read(one.key): one for one in servers}
-        self._jobs = jobs
-        self._claims = Claims(labels, levels, jobs.claims(), slots, __version__)
+        self._trusted = {PublicKey.read(one.key): one for one in settings.servers}
+        self._jobs = Jobs(keep, settings.slots, levels)
+        self._claims = Claims(settings.labels, levels, self._jobs.claims(), settings.slots, __version__)
         self._boot = os.urandom(16)
-        self._link = NatsLink(nats, "toolkeep worker")
+        self._link = NatsLink(settings.nats, "toolkeep worker")
         self._sessions: dict[bytes, ServerSession] = {}
         self._latest: dict[tuple[PublicKey, str], int] = {}
         """The highest number of a hello, by server and connection."""
@@ -108,6 +102,8 @@ class Worker:
             if not session.has_lease:
                 log.warning("a lease is over: its jobs end", extra={"jobs": len(session.running)})
                 self._jobs.end_all(session)
+        if not self._watchdog.is_alive:
+            raise RuntimeError("the watchdog of the leases is gone, and without it no job may run")
         self._watchdog.set(min((one.lease_ends for one in busy), default=0.0))
 
     def _confirmed(self) -> "Iterator[ServerSession]":
@@ -115,19 +111,20 @@ class Worker:
 
     def _hear(self, _: str, frame: bytes) -> None:
         try:
-            if frame[:1] == SEALED:
-                session = self._sessions.get(session_of(frame))
-                if session is None:
-                    raise FrameInvalid("it is of no session")
-                session.open(frame)
-            elif frame[:1] == HELLO:
-                self._hello(frame)
-            else:
-                raise FrameInvalid("it is of no known kind")
+            self._heard(frame)
         except FrameInvalid as error:
             self._refused += 1
             if self._refused <= _REFUSALS_LOGGED:
                 log.warning("a frame was refused", extra={"reason": str(error)})
+
+    def _heard(self, frame: bytes) -> None:
+        if frame[:1] == HELLO:
+            self._hello(frame)
+            return
+        session = self._sessions.get(session_of(frame))
+        if frame[:1] != SEALED or session is None:
+            raise FrameInvalid("it is of no session")
+        session.open(frame)
 
     def _hello(self, frame: bytes) -> None:
         hello, server = read_hello(frame)
@@ -142,7 +139,7 @@ class Worker:
         self._latest[connection] = hello.number
         subject = subjects.to_server(server, hello.reply, self._key.public.token)
         if (hello.protocol, hello.shape) != (PROTOCOL, SHAPE):
-            why = f"the server is toolkeep {hello.version}, and this worker {__version__}: they speak other protocols"
+            why = f"the server is toolkeep {hello.version}, and the worker {__version__}: protocols differ"
             self._link.send(subject, decline(self._key, frame, why))
             return
         sealed, answer = welcome(self._key, frame, hello, self._claims)

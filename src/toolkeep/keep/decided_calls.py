@@ -1,8 +1,8 @@
 """Runs a call that a server elsewhere has decided and recorded (SCL-3).
 
-Its arguments are validated again, and what it touches is resolved on this machine, inside what the server grants
-and what this machine lets that server ask for. Policies of this machine apply, too. Nobody is asked and nothing
-is recorded here: both were done.
+Its arguments are validated again, and what it touches is resolved on this machine, inside what the server
+grants and what this machine lets that server ask for. Policies of this machine apply, too. Nobody is asked
+and nothing is recorded here: both were done.
 """
 
 from collections import OrderedDict
