@@ -18,6 +18,8 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
+    replicas: int = 1
+    """Of the bucket for large bodies and code."""
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -83,6 +85,7 @@ def _nats(data: Data, absolute: Absolute) -> NatsSettings:
         servers=(servers,) if isinstance(servers, str) else tuple(servers),
         user=data.get("user") or "",
         password=data.get("password") or "",
+        replicas=data.get("replicas") or 1,
         **files,
     )
 
@@ -144,6 +147,10 @@ _NATS: Final[Data] = {
         "ca_file": {**_FILE, "description": "Who signs the certificates of the servers."},
         "certificate_file": {**_FILE, "description": "The own certificate, for TLS on both sides."},
         "key_file": {**_FILE, "description": "The private key of that certificate."},
+        "replicas": {
+            "enum": [1, 3, 5],
+            "description": "Copies that JetStream keeps of large bodies and code; 3 in a cluster.",
+        },
     },
 }
 _LEVELS: Final[Data] = {

@@ -21,8 +21,9 @@ from toolkeep.errors import Code
 from toolkeep.execution.runner import RunRefused
 from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
-from toolkeep.fleet.messages import ELSEWHERE, Answer, Job, NotRun
+from toolkeep.fleet.messages import ELSEWHERE, NO_ARGUMENTS, Answer, Job, NotRun, Stored
 from toolkeep.fleet.nats_link import NatsLink
+from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
 from toolkeep.fleet.remote_worker import Flight, Lost, WorkerSession, objection
 from toolkeep.fleet.sealed_session import (
     DECLINED,
@@ -46,6 +47,9 @@ _QUEUED: Final = 1_000
 """Calls of one agent that wait for a worker."""
 _ATTEMPTS: Final = 5
 _OLD_SESSIONS: Final = 4
+_STORE_SECONDS: Final = 12.0
+"""How long large arguments may take to be stored; a new leader of the object store takes up to 7.4 s."""
+_FIND_OUT: Final = "Find out what it did before you call again."
 
 
 class Place(NamedTuple):
@@ -65,6 +69,8 @@ class Ran(NamedTuple):
     worker: TrustedWorker
     session: str
     answer_hash: str = ""
+    body: bytes = b""
+    """Its value; empty if the answer came late."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -131,6 +137,7 @@ class Dispatcher:
         self._refused = refused
         self._late = late
         self._link = NatsLink(settings.nats, "toolkeep server")
+        self._bodies = BodyStore(self._link, replicas=settings.nats.replicas)
         self._reply = os.urandom(8).hex()
         self._hellos = 0
         self._known = {known.key.token: known for known in map(_Known, settings.workers)}
@@ -171,25 +178,34 @@ class Dispatcher:
 
         With `may_repeat`, it runs elsewhere if its worker is gone. Cancellation ends it there.
         """
-        call = job.id
+        call, ends_at = job.id, time.monotonic() + job.deadline_ms / 1000
         for attempt in range(_ATTEMPTS):
-            began = time.monotonic()
             session = await self._place(place)
-            left_ms = job.deadline_ms - round((time.monotonic() - began) * 1000)
-            job = replace(job, id=f"{call}.{attempt}", deadline_ms=max(1, left_ms))
+            sent = await self._fitted(job, session)
+            if not session.has_lease:  # it ended while arguments were stored
+                continue
+            left_ms = max(1, round((ends_at - time.monotonic()) * 1000))
+            sent = replace(sent, id=f"{call}.{attempt}", deadline_ms=left_ms)
             future: asyncio.Future[Answer | NotRun | Lost] = asyncio.get_running_loop().create_future()
-            flight = Flight(job, b"", future, 0.0, on_progress, on_output)
+            flight = Flight(sent, b"", future, 0.0, on_progress, on_output)
             try:
                 session.take(flight)
                 outcome = await future
+            except FrameInvalid as error:
+                session.free += 1
+                reason = f"Tool '{job.tool}' was not run: the call is too large for a worker elsewhere"
+                raise RunRefused(Code.NOT_RUNNABLE, reason) from error
             except asyncio.CancelledError:
-                session.cancel(job.id)
+                session.cancel(sent.id)
                 raise
             if isinstance(outcome, Answer):
-                return Ran(outcome, session.trusted, session.id.hex(), flight.answer_hash.hex())
+                body = await self._body(job, session, outcome)
+                return Ran(outcome, session.trusted, session.id.hex(), flight.answer_hash.hex(), body)
             if isinstance(outcome, Lost):
                 if not may_repeat:
                     raise OutcomeUnknown(outcome.worker)
+            elif outcome.why == NO_ARGUMENTS:
+                raise _not_sent(job, outcome.detail)
             elif outcome.why not in ELSEWHERE:
                 log.warning(
                     "a worker did not run a call",
@@ -200,6 +216,36 @@ class Dispatcher:
                 )
         reason = f"Tool '{job.tool}' was not run: {_ATTEMPTS} workers in turn could not take it"
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
+
+    async def _fitted(self, job: Job, session: WorkerSession) -> Job:
+        """The job as a frame holds it: what is too large goes through the object store."""
+        room, stored = INLINE_BYTES, dict[str, Stored]()
+        patience_s = min(_STORE_SECONDS, job.deadline_ms / 2000)
+        try:
+            for name, body in (("arguments", job.arguments), ("data", job.data)):
+                if isinstance(body, bytes) and len(body) > room:
+                    stored[name] = await self._bodies.put(body, patience_s=patience_s)
+                else:
+                    room -= len(body) if isinstance(body, bytes) else 0
+        except NotDelivered as error:
+            session.free += 1
+            raise _not_sent(job, str(error)) from error
+        except asyncio.CancelledError:
+            session.free += 1
+            raise
+        return replace(job, **stored) if stored else job
+
+    async def _body(self, job: Job, session: WorkerSession, answer: Answer) -> bytes:
+        """The value of an answer, which the object store may have."""
+        if not isinstance(answer.body, Stored):
+            return answer.body
+        try:
+            return await self._bodies.take(answer.body)
+        except NotDelivered as error:
+            name = session.trusted.name
+            log.warning("a result is lost", extra={"worker": name, "call": job.id, "why": str(error)})
+            reason = f"Tool '{job.tool}' ran, but its result was not delivered: {error}"
+            raise RunRefused(Code.OUTCOME_UNKNOWN, reason, _FIND_OUT) from error
 
     async def _place(self, place: Place) -> WorkerSession:
         """A worker with a free slot, which is taken."""
@@ -357,3 +403,8 @@ class Dispatcher:
                         session.lose()
                 if self._queue:
                     self._pump()
+
+
+def _not_sent(job: Job, why: str) -> RunRefused:
+    reason = f"Tool '{job.tool}' was not run: its arguments were not delivered: {why}"
+    return RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon, or with smaller arguments.")

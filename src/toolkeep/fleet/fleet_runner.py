@@ -158,9 +158,9 @@ def _value(call: RecordedCall, ran: Ran) -> Any:
     if answer.failure is not None:
         raise _raised(answer.failure)
     if answer.is_bytes:
-        return answer.body
+        return ran.body
     try:
-        return jiter.from_json(answer.body)
+        return jiter.from_json(ran.body)
     except ValueError as error:
         reason = f"Tool '{call.tool.name}' returned something that is not an answer"
         raise RunRefused(Code.OUTPUT_INVALID, reason) from error

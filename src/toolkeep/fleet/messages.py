@@ -32,6 +32,20 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
     version: str
 
 
+class Stored(msgspec.Struct, frozen=True, array_like=True):
+    """A body that is too large for a frame, in the object store (`object_store.py`)."""
+
+    name: str
+    key: bytes
+    size: int
+    hash: bytes
+    """SHA-256 of the body, so that what the worker signs covers it."""
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"<stored {self.name}>"
+
+
 class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
     """One call to run, decided and recorded by the server."""
 
@@ -45,7 +59,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
     capabilities: tuple[str, ...]
     """What the agent holds: the worker resolves paths and hosts on its own machine, inside this."""
     permissions: tuple[str, ...]
-    arguments: bytes
+    arguments: bytes | Stored
     """JSON."""
     deadline_ms: int
     output_bytes: int
@@ -55,7 +69,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
     correlation_id: str = ""
     conversation: str = ""
     session: str = ""
-    data: bytes = b""
+    data: bytes | Stored = b""
     """JSON, for the tool's context alone."""
     trace: str = ""
     """W3C `traceparent` of the call."""
@@ -156,7 +170,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="final"):
     free: int
     isolation: str
     enforced: tuple[str, ...]
-    body: bytes = b""
+    body: bytes | Stored = b""
     """JSON, or the bytes themselves."""
     is_bytes: bool = False
     failure: Failure | None = None
@@ -174,8 +188,8 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
 ToServer = Beat | Accepted | NotRun | Told | Piece | Answer | Signed
 
 BUSY, DRAINING, NO_LEASE = "busy", "draining", "no lease"
-UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN = (
-    "unknown tool", "other code", "level not available", "not granted", "never seen",
+UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN, NO_ARGUMENTS = (
+    "unknown tool", "other code", "level not available", "not granted", "never seen", "arguments not there",
 )  # fmt: skip
 ELSEWHERE: Final = frozenset((BUSY, DRAINING, NO_LEASE, NEVER_SEEN))
 """Reasons that say nothing about the call: another worker may take it."""

@@ -126,9 +126,9 @@ class WorkerSession:
         return packed
 
     def take(self, flight: Flight) -> None:
-        """Send a job."""
-        self.flights[flight.job.id] = flight
+        """Send a job; raises `FrameInvalid` if no frame can hold it."""
         packed = self.say(flight.job)
+        self.flights[flight.job.id] = flight
         flight.job_hash = hashlib.sha256(packed).digest()
         flight.sent_at = time.monotonic()
 

@@ -11,6 +11,7 @@ from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
 from toolkeep.fleet.messages import PROTOCOL, SHAPE, Claims
 from toolkeep.fleet.nats_link import NatsLink
+from toolkeep.fleet.object_store import BodyStore
 from toolkeep.fleet.sealed_session import (
     HELLO,
     SEALED,
@@ -46,10 +47,11 @@ class Worker:
         """`levels` are the isolation levels that this machine was seen to provide."""
         self._key = key
         self._trusted = {PublicKey.read(one.key): one for one in settings.servers}
-        self._jobs = Jobs(keep, settings.slots, levels)
+        self._link = NatsLink(settings.nats, "toolkeep worker")
+        bodies = BodyStore(self._link, replicas=settings.nats.replicas)
+        self._jobs = Jobs(keep, settings.slots, levels, bodies)
         self._claims = Claims(settings.labels, levels, self._jobs.claims(), settings.slots, __version__)
         self._boot = os.urandom(16)
-        self._link = NatsLink(settings.nats, "toolkeep worker")
         self._sessions: dict[bytes, ServerSession] = {}
         self._latest: dict[tuple[PublicKey, str], int] = {}
         """The highest number of a hello, by server and connection."""
