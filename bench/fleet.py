@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import nats
+from nats.aio.msg import Msg
 from wasmtime import wat2wasm
 
 from measures.home import empty_home
@@ -34,7 +35,12 @@ from wasm import ECHO
 IN_FLIGHT = 64
 FUNCTION = "def add(a, b):\n    return a + b\n"
 NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
-SHARED = {"version": "1.0.0", "description": "Add, or give back.", "side_effects": ["None"], "parameters": NUMBERS}
+SHARED = {
+    "version": "1.0.0",
+    "description": "Add, or give back.",
+    "side_effects": ["None"],
+    "parameters": NUMBERS,
+}
 RUNS = {
     "add": {"run": {"python": "{home}/tools.py:add"}, "constraints": {"required_isolation": "strict"}},
     "echo": {"run": {"wasm": "{home}/echo.wasm"}},
@@ -56,9 +62,7 @@ def nats_server() -> Iterator[tuple[str, int]]:
     """Its address and process id."""
     port = free_port()
     program = Path(sys.executable).parent / "nats-server"
-    process = subprocess.Popen(  # noqa: S603 -- of this environment
-        [program, "-a", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([program, "-a", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL)
     try:
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
@@ -80,17 +84,24 @@ def make_home(home: Path, **settings: object) -> None:
 
 def told(home: Path, *words: str) -> str:
     """What a command says."""
-    command = [Path(sys.executable).parent / "toolkeep", *words, "--project", str(home)]
-    done = subprocess.run(command, env=os.environ | {"HOME": str(home)}, check=True, capture_output=True)  # noqa: S603
+    command = [str(Path(sys.executable).parent / "toolkeep"), *words, "--project", str(home)]
+    done = subprocess.run(command, env=os.environ | {"HOME": str(home)}, check=True, capture_output=True)
     return done.stdout.decode().strip()
 
 
 @contextlib.contextmanager
 def worker(home: Path, slots: int) -> Iterator[int]:
     """Its process id."""
-    command = [Path(sys.executable).parent / "toolkeep", "worker", "--slots", str(slots), "--project", str(home)]
+    command = [
+        str(Path(sys.executable).parent / "toolkeep"),
+        "worker",
+        "--slots",
+        str(slots),
+        "--project",
+        str(home),
+    ]
     environment = os.environ | {"HOME": str(home)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # noqa: S603
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         yield process.pid
     finally:
@@ -152,7 +163,7 @@ async def bare(url: str) -> AsyncIterator[Callable[[], Awaitable[object]]]:
     """Requests over NATS without any of ours: an echo in a process of its own would cost the same."""
     one, other = await nats.connect(url), await nats.connect(url)
 
-    async def answer(message: nats.aio.msg.Msg) -> None:
+    async def answer(message: Msg) -> None:
         await message.respond(message.data)
 
     await other.subscribe("bench.echo", cb=answer)
@@ -219,11 +230,18 @@ def main() -> None:
         homes = {name: folder / name for name in ("here", "there", "worker")}
         for home in homes.values():
             make_home(home)
-        (server_key, worker_key) = told(homes["there"], "fleet", "key"), told(homes["worker"], "worker", "--show-key")
+        (server_key, worker_key) = (
+            told(homes["there"], "fleet", "key"),
+            told(homes["worker"], "worker", "--show-key"),
+        )
         address = {"nats": {"servers": url}}
         settings = {
             "there": {
-                "fleet": {**address, "runs_on": {"add": "", "echo": ""}, "workers": [{"name": "one", "key": worker_key}]}
+                "fleet": {
+                    **address,
+                    "runs_on": {"add": "", "echo": ""},
+                    "workers": [{"name": "one", "key": worker_key}],
+                }
             },
             "worker": {"worker": {**address, "servers": [{"key": server_key}]}},
         }
@@ -254,13 +272,15 @@ async def _main(homes: dict[str, Path], url: str, pids: dict[str, int], *, is_qu
     print_table(f"{IN_FLIGHT} in flight; processor time for a call", columns, rows)
     confined_here, confined_there, function, wasm_here, wasm_there, request = lanes
     module = wasm_here.µs("server") - function.µs("server")
-    print_notes([
-        f"confined: a worker does {ratio(confined_there, confined_here):.2f} × the calls of this server alone",
-        f"the hop adds {wasm_there.µs('server') - function.µs('server'):.0f} µs in the server, and "
-        f"{wasm_there.µs('worker') - module:.0f} µs in the worker beside the module ({module:.0f} µs)",
-        f"{ratio(wasm_there, request):.2f} × bare NATS requests",
-        f"one at a time the hop adds {(median(wasm_there.alone) - median(wasm_here.alone)) * 1000:.2f} ms",
-    ])
+    print_notes(
+        [
+            f"confined: a worker does {ratio(confined_there, confined_here):.2f} × the calls of this server alone",
+            f"the hop adds {wasm_there.µs('server') - function.µs('server'):.0f} µs in the server, and "
+            f"{wasm_there.µs('worker') - module:.0f} µs in the worker beside the module ({module:.0f} µs)",
+            f"{ratio(wasm_there, request):.2f} × bare NATS requests",
+            f"one at a time the hop adds {(median(wasm_there.alone) - median(wasm_here.alone)) * 1000:.2f} ms",
+        ]
+    )
     for keep in keeps.values():
         keep.close()
 
