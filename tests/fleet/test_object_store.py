@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +60,8 @@ def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsSe
         async with opened(stored) as (bodies, bucket):
             there = await bodies.put(BODY)
             held = await bucket.get(there.name)
-            assert len(held.data) == len(BODY) + 16 and BODY[:64] not in held.data
+            assert len(held.data) == len(BODY) + 16
+            assert BODY[:64] not in held.data
             assert await bodies.take(there) == BODY
             with pytest.raises(NotDelivered):
                 await bodies.take(there, patience_s=0.5)
@@ -135,7 +135,8 @@ def test_large_arguments_and_results_arrive_and_small_ones_need_no_jetstream(
             refused = await server.call("repeat", {"text": LARGE, "times": 1})
             assert refused.code is Code.WORKER_UNAVAILABLE
             lost = await server.call("write", {"text": "a", "times": 1_000_000})
-            assert lost.code is Code.OUTCOME_UNKNOWN and "was not delivered" in lost.errors[0].message
+            assert lost.code is Code.OUTCOME_UNKNOWN
+            assert "was not delivered" in lost.errors[0].message
 
     asyncio.run(main())
 

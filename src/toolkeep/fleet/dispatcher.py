@@ -181,8 +181,13 @@ class Dispatcher:
         call, ends_at = job.id, time.monotonic() + job.deadline_ms / 1000
         for attempt in range(_ATTEMPTS):
             session = await self._place(place)
-            sent = await self._fitted(job, session)
+            try:
+                sent = await self._fitted(job)
+            except (RunRefused, asyncio.CancelledError):
+                session.reserved -= 1
+                raise
             if not session.has_lease:  # it ended while arguments were stored
+                session.reserved -= 1
                 continue
             left_ms = max(1, round((ends_at - time.monotonic()) * 1000))
             sent = replace(sent, id=f"{call}.{attempt}", deadline_ms=left_ms)
@@ -192,7 +197,6 @@ class Dispatcher:
                 session.take(flight)
                 outcome = await future
             except FrameInvalid as error:
-                session.free += 1
                 reason = f"Tool '{job.tool}' was not run: the call is too large for a worker elsewhere"
                 raise RunRefused(Code.NOT_RUNNABLE, reason) from error
             except asyncio.CancelledError:
@@ -217,7 +221,7 @@ class Dispatcher:
         reason = f"Tool '{job.tool}' was not run: {_ATTEMPTS} workers in turn could not take it"
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
 
-    async def _fitted(self, job: Job, session: WorkerSession) -> Job:
+    async def _fitted(self, job: Job) -> Job:
         """The job as a frame holds it: what is too large goes through the object store."""
         room, stored = INLINE_BYTES, dict[str, Stored]()
         patience_s = min(_STORE_SECONDS, job.deadline_ms / 2000)
@@ -228,11 +232,7 @@ class Dispatcher:
                 else:
                     room -= len(body) if isinstance(body, bytes) else 0
         except NotDelivered as error:
-            session.free += 1
             raise _not_sent(job, str(error)) from error
-        except asyncio.CancelledError:
-            session.free += 1
-            raise
         return replace(job, **stored) if stored else job
 
     async def _body(self, job: Job, session: WorkerSession, answer: Answer) -> bytes:
@@ -248,7 +248,9 @@ class Dispatcher:
             raise RunRefused(Code.OUTCOME_UNKNOWN, reason, _FIND_OUT) from error
 
     async def _place(self, place: Place) -> WorkerSession:
-        """A worker with a free slot, which is taken."""
+        """A worker with a free slot, which is reserved."""
+        if not self._queue and (best := self._best(place)) is not None:
+            return best
         waiting = self._queue.setdefault(place.agent, deque())
         if len(waiting) >= _QUEUED:
             reason = f"{_QUEUED} calls of agent '{place.agent}' wait for a worker"
@@ -261,7 +263,7 @@ class Dispatcher:
             return await waiter.future
         except asyncio.CancelledError:
             if waiter.future.done() and not waiter.future.cancelled() and not waiter.future.exception():
-                waiter.future.result().free += 1
+                waiter.future.result().reserved -= 1
             raise
         finally:
             patience.cancel()
@@ -290,6 +292,16 @@ class Dispatcher:
             and known.current.fits(place.tool, place.label, place.level, place.agent)
         ]
 
+    def _best(self, place: Place) -> WorkerSession | None:
+        """The least busy worker that fits, with a slot reserved; None if all are full."""
+        best, most = None, 0.0
+        for session in self._fitting(place):
+            if (share := session.free / session.claims.slots) > most:
+                best, most = session, share
+        if best is not None:
+            best.reserved += 1
+        return best
+
     def _pump(self) -> None:
         """Give free slots to those who wait: one call of each agent in turn."""
         is_moving = True
@@ -304,10 +316,9 @@ class Dispatcher:
                     continue
                 # An agent's first call may wait for a rare worker, and its others need not.
                 for waiter in waiting:
-                    free = [one for one in self._fitting(waiter.place) if one.free > 0]
-                    if free and not waiter.future.done():
-                        best = max(free, key=lambda one: one.free / max(1, one.claims.slots))
-                        best.free -= 1
+                    if waiter.future.done():
+                        continue
+                    if (best := self._best(waiter.place)) is not None:
                         waiter.future.set_result(best)
                         self._queue.move_to_end(agent)
                         is_moving = True
