@@ -42,8 +42,8 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     nats: NatsSettings
     workers: tuple[TrustedWorker, ...] = ()
-    runs_on: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The label of the workers that run a tool, by its name."""
+    runs_on: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    """The label of the workers that run a tool, by its name, whatever its definition says; None for here."""
     lease_s: float = 5.0
 
 
@@ -172,8 +172,9 @@ FLEET: Final[Data] = {
         },
         "runs_on": {
             "type": "object",
-            "description": "Label of the workers that run a tool, by its name; empty for any worker.",
-            "additionalProperties": {"type": "string", "maxLength": 64},
+            "description": "Label of the workers that run a tool, by its name; empty for any worker, null "
+            "for this machine. It goes over `constraints.runs_on` of the definition.",
+            "additionalProperties": {"type": ["string", "null"], "maxLength": 64},
         },
         "workers": {
             "type": "array",

@@ -39,8 +39,12 @@ class FleetRunner:
         self._dispatchers: dict[asyncio.AbstractEventLoop, asyncio.Task[Dispatcher]] = {}
 
     def runs(self, tool: RegisteredTool) -> bool:
-        """Whether the configuration sends it to workers."""
-        return tool.name in self._settings.runs_on
+        """Whether the configuration, or else its definition, sends it to workers."""
+        return self._label(tool) is not None
+
+    def _label(self, tool: RegisteredTool) -> str | None:
+        stated = tool.definition.constraints.runs_on
+        return self._settings.runs_on.get(tool.name, stated)
 
     def isolation(self, tool: RegisteredTool) -> str:
         """The level that its worker must provide."""
@@ -61,9 +65,7 @@ class FleetRunner:
             )
             raise RunRefused(Code.NOT_RUNNABLE, reason)
         job = self._job(call, known, code)
-        place = Place(
-            (tool.name, tool.definition_hash, code), self._settings.runs_on[tool.name], job.level, job.agent
-        )
+        place = Place((tool.name, tool.definition_hash, code), self._label(tool) or "", job.level, job.agent)
         tell = listener_of(call)
         try:
             ran = await dispatcher.run(
