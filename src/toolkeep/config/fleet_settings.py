@@ -55,6 +55,8 @@ class TrustedServer(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ("*",)
     agents: tuple[str, ...] = ("*",)
     capabilities: tuple[Capability, ...] = ()
+    code: bool = False
+    """Whether it may bring the code of tools that this machine lacks."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +125,7 @@ def _server(data: Data) -> TrustedServer:
         tools=tuple(data.get("tools") or ("*",)),
         agents=tuple(data.get("agents") or ("*",)),
         capabilities=held,
+        code=bool(data.get("code")),
     )
 
 
@@ -222,6 +225,10 @@ WORKER: Final[Data] = {
                     "capabilities": {
                         **_NAMES,
                         "description": "The most that it may grant; by default nothing.",
+                    },
+                    "code": {
+                        "type": "boolean",
+                        "description": "Whether it may bring the code of tools that this machine lacks.",
                     },
                 },
             },

@@ -17,14 +17,14 @@ import msgspec
 from msgspec.structs import replace
 
 from toolkeep.config.fleet_settings import FleetSettings, TrustedWorker
-from toolkeep.errors import Code
+from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.runner import RunRefused
 from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
-from toolkeep.fleet.messages import ELSEWHERE, NO_ARGUMENTS, Answer, Job, NotRun, Stored
+from toolkeep.fleet.messages import ELSEWHERE, NO_ARGUMENTS, Answer, Bring, Claim, Job, NotRun, Stored
 from toolkeep.fleet.nats_link import NatsLink
 from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
-from toolkeep.fleet.remote_worker import Flight, Lost, WorkerSession, objection
+from toolkeep.fleet.remote_worker import Flight, Lost, Tool, WorkerSession, objection
 from toolkeep.fleet.sealed_session import (
     DECLINED,
     SEALED,
@@ -49,17 +49,22 @@ _ATTEMPTS: Final = 5
 _OLD_SESSIONS: Final = 4
 _STORE_SECONDS: Final = 12.0
 """How long large arguments may take to be stored; a new leader of the object store takes up to 7.4 s."""
+_BRING_SECONDS: Final = 30.0
+"""A worker that did not say whether it takes code is sent it again."""
 _FIND_OUT: Final = "Find out what it did before you call again."
 
 
 class Place(NamedTuple):
     """Where a call may run."""
 
-    tool: tuple[str, str, str]
-    """Name, hash of its definition, hash of its code."""
+    tool: Tool
     label: str
     level: str
     agent: str
+
+
+Bundled = Callable[[], tuple[bytes, bytes]]
+"""Makes the definition of a tool, as JSON, and the bundle of its code; raises `ToolkeepError`."""
 
 
 class Ran(NamedTuple):
@@ -91,6 +96,7 @@ class OutcomeUnknown(Exception):
 
 class _Waiter(NamedTuple):
     place: Place
+    bundled: Bundled | None
     future: "asyncio.Future[WorkerSession]"
 
 
@@ -142,6 +148,7 @@ class Dispatcher:
         self._hellos = 0
         self._known = {known.key.token: known for known in map(_Known, settings.workers)}
         self._queue: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        self._bringing: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -171,16 +178,19 @@ class Dispatcher:
         place: Place,
         *,
         may_repeat: bool,
+        bundled: Bundled | None = None,
         on_progress: Callable[[float, float | None, str], None] | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> Ran:
         """Run a job on a worker that fits; raises `RunRefused` or `OutcomeUnknown`.
 
-        With `may_repeat`, it runs elsewhere if its worker is gone. Cancellation ends it there.
+        With `may_repeat`, it runs elsewhere if its worker is gone. `bundled` is brought to workers that lack
+        its code and may take it. Cancellation ends it there.
         """
         call, ends_at = job.id, time.monotonic() + job.deadline_ms / 1000
         for attempt in range(_ATTEMPTS):
-            session = await self._place(place)
+            self._bring(place, bundled)
+            session = await self._place(place, bundled)
             try:
                 sent = await self._fitted(job)
             except (RunRefused, asyncio.CancelledError):
@@ -221,6 +231,29 @@ class Dispatcher:
         reason = f"Tool '{job.tool}' was not run: {_ATTEMPTS} workers in turn could not take it"
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
 
+    def _bring(self, place: Place, bundled: Bundled | None) -> None:
+        """Have workers that could run a call but for its code take that."""
+        if bundled is None:
+            return
+        for known in self._known.values():
+            session = known.current
+            if session is None or not session.has_lease or not session.lacks(*place):
+                continue
+            if time.monotonic() - session.brought.get(place.tool, float("-inf")) >= _BRING_SECONDS:
+                session.brought[place.tool] = time.monotonic()
+                task = asyncio.create_task(self._send_code(session, place.tool, bundled))
+                self._bringing.add(task)
+                task.add_done_callback(self._bringing.discard)
+
+    async def _send_code(self, session: WorkerSession, tool: Tool, bundled: Bundled) -> None:
+        try:
+            definition, packed = await asyncio.to_thread(bundled)
+            session.say(Bring(Claim(*tool), definition, await self._bodies.put(packed)))
+        except (NotDelivered, ToolkeepError, FrameInvalid, OSError) as error:
+            session.brought.pop(tool, None)
+            extra = {"worker": session.trusted.name, "tool": tool[0], "why": str(error)[:300]}
+            log.warning("code could not be brought to a worker", extra=extra)
+
     async def _fitted(self, job: Job) -> Job:
         """The job as a frame holds it: what is too large goes through the object store."""
         room, stored = INLINE_BYTES, dict[str, Stored]()
@@ -247,7 +280,7 @@ class Dispatcher:
             reason = f"Tool '{job.tool}' ran, but its result was not delivered: {error}"
             raise RunRefused(Code.OUTCOME_UNKNOWN, reason, _FIND_OUT) from error
 
-    async def _place(self, place: Place) -> WorkerSession:
+    async def _place(self, place: Place, bundled: Bundled | None) -> WorkerSession:
         """A worker with a free slot, which is reserved."""
         if not self._queue and (best := self._best(place)) is not None:
             return best
@@ -255,7 +288,7 @@ class Dispatcher:
         if len(waiting) >= _QUEUED:
             reason = f"{_QUEUED} calls of agent '{place.agent}' wait for a worker"
             raise RunRefused(Code.QUEUE_FULL, reason, "Wait for some of them, then call again.")
-        waiter = _Waiter(place, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(place, bundled, asyncio.get_running_loop().create_future())
         waiting.append(waiter)
         self._pump()
         patience = asyncio.get_running_loop().call_later(_APPEAR_SECONDS, self._give_up, waiter)
@@ -274,13 +307,21 @@ class Dispatcher:
         """Refuse a call that no worker could take, full or not."""
         if waiter.future.done():
             return
-        if any(self._fitting(waiter.place)):
+        if any(self._fitting(waiter.place)) or self._is_coming(waiter.place):
             again = asyncio.get_running_loop().call_later(_APPEAR_SECONDS, self._give_up, waiter)
             waiter.future.add_done_callback(lambda _: again.cancel())
             return
         on = f" with the label '{waiter.place.label}'" if waiter.place.label else ""
         reason = f"Tool '{waiter.place.tool[0]}' was not run: no worker{on} has it now"
         waiter.future.set_exception(RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again later."))
+
+    def _is_coming(self, place: Place) -> bool:
+        """Whether a worker was sent the code, and has not said yet whether it takes it."""
+        since = time.monotonic() - _BRING_SECONDS
+        return any(
+            known.current is not None and since < known.current.brought.get(place.tool, 0.0) < float("inf")
+            for known in self._known.values()
+        )
 
     def _fitting(self, place: Place) -> "list[WorkerSession]":
         return [
@@ -412,8 +453,10 @@ class Dispatcher:
                 for session in known.sessions:
                     if session.flights and not session.has_lease:
                         session.lose()
-                if self._queue:
-                    self._pump()
+            for waiter in [one for waiting in self._queue.values() for one in waiting]:
+                self._bring(waiter.place, waiter.bundled)
+            if self._queue:
+                self._pump()
 
 
 def _not_sent(job: Job, why: str) -> RunRefused:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jiter
@@ -15,6 +16,7 @@ from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.execution.streamed_output import listener_of
+from toolkeep.fleet.code_bundle import is_bundled, pack
 from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
@@ -72,6 +74,7 @@ class FleetRunner:
                 job,
                 place,
                 may_repeat=not tool.may_write or tool.definition.idempotent,
+                bundled=partial(self._bundled, tool, code) if is_bundled(tool) else None,
                 on_progress=known.on_progress if job.wants_progress else None,
                 on_output=None if tell is None else lambda body: tell(jiter.from_json(body)),
             )
@@ -83,6 +86,9 @@ class FleetRunner:
             ) from lost
         _note(slot, ran)
         return _value(call, ran)
+
+    def _bundled(self, tool: RegisteredTool, code: str) -> tuple[bytes, bytes]:
+        return msgspec.json.encode(tool.definition.to_dict()), pack(tool, self._project, code)
 
     def _job(self, call: RecordedCall, known: ToolContext, code: str) -> Job:
         request, grant = call.request, self._grant_of(call.request.agent)

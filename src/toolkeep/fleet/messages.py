@@ -30,6 +30,8 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
     slots: int
     """How many jobs run at once."""
     version: str
+    takes_code: bool = False
+    """Whether this server may bring the code of tools that the worker lacks."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -99,7 +101,17 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     id: str
 
 
-ToWorker = Job | Cancel | Renew | Ask
+class Bring(msgspec.Struct, frozen=True, array_like=True, tag="bring"):
+    """Take a tool whose code the worker lacks."""
+
+    tool: Claim
+    definition: bytes
+    """JSON."""
+    code: Stored
+    """A bundle (`code_bundle.py`)."""
+
+
+ToWorker = Job | Cancel | Renew | Ask | Bring
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
@@ -177,6 +189,13 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="final"):
     peak_bytes: int | None = None
 
 
+class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
+    """The worker has the tool that was brought, or says why not."""
+
+    tool: Claim
+    why: str = ""
+
+
 class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
     """The worker signs final answers (`transcript.py`)."""
 
@@ -184,7 +203,7 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
     signature: bytes
 
 
-ToServer = Beat | Running | NotRun | Told | Piece | Answer | Signed
+ToServer = Beat | Running | NotRun | Told | Piece | Answer | Took | Signed
 
 BUSY, DRAINING, NO_LEASE = "busy", "draining", "no lease"
 UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN, NO_ARGUMENTS = (

@@ -22,14 +22,17 @@ from toolkeep.fleet.messages import (
     OTHER_CODE,
     UNKNOWN_TOOL,
     Answer,
+    Bring,
     Claim,
     Failure,
     Job,
     Piece,
     Stored,
     Told,
+    Took,
 )
 from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
+from toolkeep.fleet_worker.delivered_code import CodeRefused, DeliveredCode
 from toolkeep.fleet_worker.server_session import ServerSession, Take
 from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
 from toolkeep.keep.decided_calls import DecidedCall
@@ -38,6 +41,8 @@ from toolkeep.policy.policy_settings import Grant
 
 log = logging.getLogger("toolkeep.fleet")
 
+_BRINGING: Final = 64
+"""Tools that are brought at once."""
 _DELIVER_SECONDS: Final = 30.0
 """How long a large result is tried to be stored, while the lease lasts."""
 
@@ -48,6 +53,9 @@ class Jobs(Take):
     def __init__(self, keep: Keep, slots: int, levels: tuple[str, ...], bodies: BodyStore) -> None:
         self._keep = keep
         self._bodies = bodies
+        self._delivered = DeliveredCode(keep, levels)
+        self._bringing: dict[Claim, asyncio.Task[None]] = {}
+        self._one_at_a_time = asyncio.Lock()
         self._calls = keep.decided_calls()
         self._slots = slots
         self._levels = levels
@@ -66,6 +74,37 @@ class Jobs(Take):
             if code is not None and isolation_of(tool) in self._levels:
                 found.append(Claim(tool.name, tool.definition_hash, code))
         return tuple(found)
+
+    def bring(self, session: ServerSession, brought: Bring) -> None:
+        """Take a tool with its code, or say why not."""
+        if not session.trusted.code or len(self._bringing) >= _BRINGING:
+            session.say(Took(brought.tool, "it may bring no code" if not session.trusted.code else BUSY))
+        elif brought.tool not in self._bringing:
+            task = asyncio.ensure_future(self._take(session, brought))
+            self._bringing[brought.tool] = task
+            task.add_done_callback(lambda _: self._bringing.pop(brought.tool, None))
+
+    async def _take(self, session: ServerSession, brought: Bring) -> None:
+        server, why = session.trusted, ""
+        try:
+            packed = await self._bodies.take(brought.code)
+            async with self._one_at_a_time:
+                await asyncio.to_thread(self._delivered.take, server, brought, packed)
+        except (NotDelivered, CodeRefused) as error:
+            why = str(error)
+        except Exception:
+            log.exception("code could not be taken", extra={"tool": brought.tool.name})
+            why = "the worker failed"
+        if why:
+            extra = {"server": server.name or server.key, "tool": brought.tool.name, "why": why}
+            log.warning("code of a server was refused", extra=extra)
+        session.say(Took(brought.tool, why[:300]))
+
+    def close(self) -> None:
+        """Take no code any more, and remove what was brought."""
+        for task in self._bringing.values():
+            task.cancel()
+        self._delivered.close()
 
     def begin(self, session: ServerSession, job: Job) -> None:
         """Run a job, or say why not."""

@@ -50,7 +50,8 @@ class Worker:
         self._link = NatsLink(settings.nats, "toolkeep worker")
         bodies = BodyStore(self._link, replicas=settings.nats.replicas)
         self._jobs = Jobs(keep, settings.slots, levels, bodies)
-        self._claims = Claims(settings.labels, levels, self._jobs.claims(), settings.slots, __version__)
+        self._settings = settings
+        self._levels = levels
         self._boot = os.urandom(16)
         self._sessions: dict[bytes, ServerSession] = {}
         self._latest: dict[tuple[PublicKey, str], int] = {}
@@ -70,6 +71,7 @@ class Worker:
                 for session in self._sessions.values():
                     self._jobs.end_all(session)
                 await self._jobs.settle()
+                self._jobs.close()
                 await self._link.close()
 
     async def stop(self) -> None:
@@ -144,7 +146,11 @@ class Worker:
             why = f"the server is toolkeep {hello.version}, and the worker {__version__}: protocols differ"
             self._link.send(subject, decline(self._key, frame, why))
             return
-        sealed, answer = welcome(self._key, frame, hello, self._claims)
+        settings = self._settings
+        claims = Claims(
+            settings.labels, self._levels, self._jobs.claims(), settings.slots, __version__, trusted.code
+        )
+        sealed, answer = welcome(self._key, frame, hello, claims)
         self._make_room()
         self._sessions[sealed.id] = ServerSession(
             trusted,
