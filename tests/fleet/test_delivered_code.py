@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from tests.execution import wat
-from tests.fleet.nats_server import NatsServer, nats_server
-from tests.fleet.running import Server, keep_of, made_worker, new_key, running, trusted
+from tests.fleet.jetstream import Server, nats_server, new_key, running, trusted
 from toolkeep import Code, Keep, ToolDefinition, WasmTool, tool
-from toolkeep.config.fleet_settings import TrustedServer
+from toolkeep.config.fleet_settings import NatsSettings, TrustedServer
 from toolkeep.config.tools_file import find_tools_file
 from toolkeep.definitions.constraints import Constraints
+from toolkeep.definitions.vocabulary import SideEffect
 from toolkeep.execution.code_identity import code_hash_of
 from toolkeep.fleet import dispatcher
 from toolkeep.fleet.code_bundle import Bundle, pack
@@ -49,7 +49,7 @@ def louder(text):
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSettings]:
     """A NATS with JetStream."""
     with nats_server("-js", "-sd", str(tmp_path_factory.mktemp("jetstream"))) as server:
         yield server
@@ -74,27 +74,30 @@ def load(keep: Keep, project: Path) -> None:
 
 
 def test_a_worker_takes_code_from_a_server_that_may_bring_it(
-    stored: NatsServer, project: Path, monkeypatch: pytest.MonkeyPatch
+    stored: NatsSettings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher, "_APPEAR_SECONDS", 2.0)
     monkeypatch.setattr(tempfile, "tempdir", str(project.parent))
-    echo = WasmTool(ToolDefinition(name="echo", description="Say it again.", side_effects=(SideEffect.NONE,)), wat.write(project, wat.ECHO))
+    echo = WasmTool(
+        ToolDefinition(name="echo", description="Say it again.", side_effects=(SideEffect.NONE,)),
+        wat.write(project, wat.ECHO),
+    )
 
     async def main() -> None:
-        key, worker = new_key(), new_key()
-        trusting = TrustedServer(key=key.public.text, code=True)
-        on: Any = {"brought_shout": "", "echo": ""}
-        async with Server(stored, key, [trusted(worker)], runs_on=on, tools=[echo]) as server:
+        key, worker = new_key(), trusted()
+        runs_on: dict[str, str | None] = {"brought_shout": "", "echo": ""}
+        server = Server(stored, key, [worker], [echo], runs_on)
+        plain = TrustedServer(key=key.public.text)
+        async with server.keep:
             load(server.keep, project)
-            async with running(made_worker(stored, worker, [key], keep=keep_of(tools=[]), levels=LEVELS)):
+            async with running(stored, worker, plain, []):
                 result = await server.call("brought_shout", {"text": "hi"})
                 assert result.code is Code.WORKER_UNAVAILABLE
-            one = made_worker(stored, worker, [trusting], keep=keep_of(tools=[]), levels=LEVELS)
-            async with running(one):
+            async with running(stored, worker, msgspec.structs.replace(plain, code=True), []):
                 assert (await server.call("brought_shout", {"text": "hi"})).value == "HI!"
                 echoed = await server.call("echo", {})
                 assert (echoed.value, echoed.isolation) == ({}, "wasm")
-                assert [ran["isolation"] for ran in server.said("RanElsewhere")] == ["strict", "wasm"]
+                assert [ran["isolation"] for ran in server.ran] == ["strict", "wasm"]
                 assert not any(name.startswith("brought_words") for name in sys.modules)
                 assert len(list(project.parent.glob("toolkeep-code-*"))) == 1
         assert list(project.parent.glob("toolkeep-code-*")) == []
@@ -177,10 +180,10 @@ def brought_shout(text: str) -> str:
 
 
 def test_a_claim_of_code_that_nobody_brought_counts_for_nothing() -> None:
-    worker, keys = new_key(), (bytes(32), bytes([1]) * 32)
+    (worker, known), keys = trusted(), (bytes(32), bytes([1]) * 32)
     ours, theirs = (SealedSession(bytes(8), seal=one, open_=other) for one, other in (keys, keys[::-1]))
     claims = Claims((), LEVELS, (), 4, "0", takes_code=True)
-    session = WorkerSession(trusted(worker), worker.public, ours, claims, 60.0, lambda _: None)
+    session = WorkerSession(known, worker.public, ours, claims, 60.0, lambda _: None)
     brought, other = Claim("wait", "0" * 64, "0" * 64), Claim("wait", "0" * 64, "1" * 64)
     session.brought[msgspec.structs.astuple(brought)] = 0.0
     with pytest.raises(FrameInvalid, match="nobody brought"):

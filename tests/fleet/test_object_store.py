@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tests.fleet.nats_server import NatsServer, nats_server
-from tests.fleet.running import Server, keep_of, made_worker, new_key, running, trusted
+from tests.fleet.jetstream import Server, fleet, nats_server
 from toolkeep import Code, tool
+from toolkeep.config.fleet_settings import NatsSettings
 from toolkeep.fleet import dispatcher, object_store
 from toolkeep.fleet.messages import Stored
 from toolkeep.fleet.nats_link import NatsLink
@@ -35,17 +35,29 @@ def write(text: str, times: int) -> str:
     return text * times
 
 
+def both(nats: NatsSettings) -> AbstractAsyncContextManager[Server]:
+    """A server with one worker, which has the tools of this file."""
+    return fleet(nats, (repeat, write), {"repeat": "", "write": ""})
+
+
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSettings]:
     """A NATS with JetStream."""
     with nats_server("-js", "-sd", str(tmp_path_factory.mktemp("jetstream"))) as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def nats() -> Iterator[NatsSettings]:
+    """A NATS without it."""
+    with nats_server() as server:
+        yield server
+
+
 @asynccontextmanager
-async def opened(nats: NatsServer) -> AsyncIterator[tuple[BodyStore, Any]]:
+async def opened(nats: NatsSettings) -> AsyncIterator[tuple[BodyStore, Any]]:
     """A store, and the bucket as anybody with access to it has it."""
-    link = NatsLink(nats.settings(), "test")
+    link = NatsLink(nats, "test")
     await link.connect()
     try:
         bodies = BodyStore(link)
@@ -55,7 +67,7 @@ async def opened(nats: NatsServer) -> AsyncIterator[tuple[BodyStore, Any]]:
         await link.close()
 
 
-def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsServer) -> None:
+def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsSettings) -> None:
     async def main() -> None:
         async with opened(stored) as (bodies, bucket):
             there = await bodies.put(BODY)
@@ -71,7 +83,7 @@ def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsSe
     asyncio.run(main())
 
 
-def test_what_is_put_in_the_place_of_a_body_is_refused(stored: NatsServer) -> None:
+def test_what_is_put_in_the_place_of_a_body_is_refused(stored: NatsSettings) -> None:
     async def main() -> None:
         async with opened(stored) as (bodies, bucket):
             one, other = await bodies.put(BODY), await bodies.put(BODY[::-1])
@@ -94,7 +106,7 @@ def test_what_is_put_in_the_place_of_a_body_is_refused(stored: NatsServer) -> No
     asyncio.run(main())
 
 
-def test_a_body_over_the_cap_is_not_stored(stored: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_over_the_cap_is_not_stored(stored: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "OUTPUT_CAP_BYTES", 1_000)
 
     async def main() -> None:
@@ -105,24 +117,11 @@ def test_a_body_over_the_cap_is_not_stored(stored: NatsServer, monkeypatch: pyte
     asyncio.run(main())
 
 
-@asynccontextmanager
-async def fleet(nats: NatsServer) -> AsyncIterator[Server]:
-    """A server with one worker, which has the tools of this file."""
-    key, worker = new_key(), new_key()
-    tools = (repeat, write)
-    on = dict.fromkeys(("repeat", "write"), "")
-    async with (
-        Server(nats, key, [trusted(worker)], runs_on=on, tools=tools) as server,
-        running(made_worker(nats, worker, [key], keep=keep_of(tools=tools))),
-    ):
-        yield server
-
-
 def test_large_arguments_and_results_arrive_and_small_ones_need_no_jetstream(
-    stored: NatsServer, nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+    stored: NatsSettings, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        async with opened(stored) as (_, bucket), fleet(stored) as server:
+        async with opened(stored) as (_, bucket), both(stored) as server:
             before = {one.name for one in await bucket.list()}
             result = await server.call("repeat", {"text": LARGE, "times": 3})
             assert result.value == LARGE * 3
@@ -130,7 +129,7 @@ def test_large_arguments_and_results_arrive_and_small_ones_need_no_jetstream(
             assert list(after.values()) == [True, True]
         monkeypatch.setattr(dispatcher, "_STORE_SECONDS", 0.5)
         monkeypatch.setattr(jobs, "_DELIVER_SECONDS", 0.5)
-        async with fleet(nats) as server:  # which has no JetStream
+        async with both(nats) as server:  # which has no JetStream
             small = await server.call("repeat", {"text": "a" * 700_000, "times": 1})
             assert small.value == "a" * 700_000
             refused = await server.call("repeat", {"text": LARGE, "times": 1})
@@ -142,7 +141,7 @@ def test_large_arguments_and_results_arrive_and_small_ones_need_no_jetstream(
     asyncio.run(main())
 
 
-def test_arguments_that_are_gone_are_not_run(stored: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_that_are_gone_are_not_run(stored: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     async def swapped(self: BodyStore, body: bytes, *, patience_s: float) -> Stored:
         return replace(await put(self, body, patience_s=patience_s), key=bytes(32))
 
@@ -150,7 +149,7 @@ def test_arguments_that_are_gone_are_not_run(stored: NatsServer, monkeypatch: py
     monkeypatch.setattr(BodyStore, "put", swapped)
 
     async def main() -> None:
-        async with fleet(stored) as server:
+        async with both(stored) as server:
             refused = await server.call("write", {"text": LARGE, "times": 1})
             assert refused.code is Code.WORKER_UNAVAILABLE
             assert (await server.call("repeat", {"text": "a", "times": 2})).value == "aa"

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.fleet.nats_server import NatsServer
-from tests.fleet.running import Server, keep_of, made_worker, new_key, running, trusted
+from tests.fleet.jetstream import Server, nats_server, new_key, running, trusted
 from toolkeep import Code, Keep, tool
+from toolkeep.config.fleet_settings import TrustedServer
 
 pytestmark = pytest.mark.spec("SCL-3")
 
@@ -17,24 +17,21 @@ def render(text: str) -> str:
     return text.upper()
 
 
-def test_a_definition_sends_its_tool_to_workers_and_the_configuration_goes_over_it(nats: NatsServer) -> None:
+def test_a_definition_sends_its_tool_to_workers_and_the_configuration_goes_over_it() -> None:
     async def main() -> None:
-        key, plain, gpu = new_key(), new_key(), new_key()
-        known = [trusted(plain, "plain"), trusted(gpu, "gpu", labels=("gpu",))]
-        workers = [
-            made_worker(nats, plain, [key], keep=keep_of(tools=[render])),
-            made_worker(nats, gpu, [key], keep=keep_of(tools=[render]), labels=("gpu",)),
-        ]
-        async with running(*workers):
-            async with Server(nats, key, known, runs_on={}, tools=[render]) as server:
-                assert (await server.call("render", {"text": "a"})).value == "A"
-                assert [one["worker"] for one in server.said("RanElsewhere")] == ["gpu"]
-            async with Server(nats, key, known, runs_on={"render": None}, tools=[render]) as server:
-                assert (await server.call("render", {"text": "a"})).value == "A"
-                assert server.said("RanElsewhere") == []
-            async with Server(nats, key, known[:1], runs_on={"render": ""}, tools=[render]) as server:
-                assert (await server.call("render", {"text": "a"})).value == "A"
-                assert [one["worker"] for one in server.said("RanElsewhere")] == ["plain"]
+        key, plain, gpu = new_key(), trusted("plain"), trusted("gpu", labels=("gpu",))
+        known = TrustedServer(key=key.public.text)
+        with nats_server() as nats:
+            async with running(nats, plain, known, [render]), running(nats, gpu, known, [render]):
+                for runs_on, workers, ran in (
+                    ({}, [plain, gpu], ["gpu"]),
+                    ({"render": None}, [plain, gpu], []),
+                    ({"render": ""}, [plain], ["plain"]),
+                ):
+                    server = Server(nats, key, workers, [render], dict(runs_on))
+                    async with server.keep:
+                        assert (await server.call("render", {"text": "a"})).value == "A"
+                        assert [one["worker"] for one in server.ran] == ran
 
     asyncio.run(main())
 

@@ -73,7 +73,7 @@ def _of_file(tool: RegisteredTool, code_hash: str) -> Bundle:
 
 def _of_module(runner: Any, project: str, code_hash: str) -> Bundle:
     if isinstance(runner, WasmTool):
-        said = {"path": runner.path, "output": runner.output, "fuel": runner.fuel}
+        said: dict[str, Any] = {"path": runner.path, "output": runner.output, "fuel": runner.fuel}
     else:
         said = runner.target if isinstance(runner.target, dict) else {"path": runner.target}
     path = Path(project, said["path"])
