@@ -167,7 +167,8 @@ class ConsentItems:
         for index, worker in enumerate(fleet.get("workers") or ()):
             tools, levels, agents = (_all_or(worker, key) for key in ("tools", "levels", "agents"))
             labels = f", as {', '.join(worker['labels'])}" if worker.get("labels") else ""
-            what = f"worker '{worker['name']}' ({worker['key']}) may run {tools} at {levels} for {agents}{labels}"
+            named = f"worker '{worker['name']}' ({worker['key']})"
+            what = f"{named} may run {tools} at {levels} for {agents}{labels}"
             yield self._effect("grants", visible(what), f"/fleet/workers/{index}")
 
     def _worker_grants(self) -> Iterator[Effect]:

@@ -7,7 +7,6 @@ import msgspec
 
 from toolkeep.definitions.capability import Capability
 
-
 NATS_FILES: Final = ("nkey_file", "ca_file", "certificate_file", "key_file")
 
 
