@@ -214,7 +214,9 @@ class Dispatcher:
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
 
     async def _place(self, place: Place) -> WorkerSession:
-        """A worker with a free slot, which is taken."""
+        """A worker with a free slot, which is reserved."""
+        if not self._queue and (best := self._best(place)) is not None:
+            return best
         waiting = self._queue.setdefault(place.agent, deque())
         if len(waiting) >= _QUEUED:
             reason = f"{_QUEUED} calls of agent '{place.agent}' wait for a worker"
@@ -227,7 +229,7 @@ class Dispatcher:
             return await waiter.future
         except asyncio.CancelledError:
             if waiter.future.done() and not waiter.future.cancelled() and not waiter.future.exception():
-                waiter.future.result().free += 1
+                waiter.future.result().reserved -= 1
             raise
         finally:
             patience.cancel()
@@ -256,6 +258,16 @@ class Dispatcher:
             and known.current.fits(place.tool, place.label, place.level, place.agent)
         ]
 
+    def _best(self, place: Place) -> WorkerSession | None:
+        """The least busy worker that fits, with a slot reserved; None if all are full."""
+        best, most = None, 0.0
+        for session in self._fitting(place):
+            if (share := session.free / session.claims.slots) > most:
+                best, most = session, share
+        if best is not None:
+            best.reserved += 1
+        return best
+
     def _pump(self) -> None:
         """Give free slots to those who wait: one call of each agent in turn."""
         is_moving = True
@@ -270,10 +282,9 @@ class Dispatcher:
                     continue
                 # An agent's first call may wait for a rare worker, and its others need not.
                 for waiter in waiting:
-                    free = [one for one in self._fitting(waiter.place) if one.free > 0]
-                    if free and not waiter.future.done():
-                        best = max(free, key=lambda one: one.free / max(1, one.claims.slots))
-                        best.free -= 1
+                    if waiter.future.done():
+                        continue
+                    if (best := self._best(waiter.place)) is not None:
                         waiter.future.set_result(best)
                         self._queue.move_to_end(agent)
                         is_moving = True

@@ -5,9 +5,9 @@ grants and what this machine lets that server ask for. Policies of this machine 
 and nothing is recorded here: both were done.
 """
 
-from collections import OrderedDict
+import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -20,9 +20,10 @@ from toolkeep.calls import (
     Refusal,
     RegisteredTool,
     ToolCall,
+    refuse,
 )
+from toolkeep.errors import Code
 from toolkeep.execution.admission import Admission, Slot
-from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import DEFAULT_CALL_LIMITS
 from toolkeep.policy.policy_settings import Grant
 from toolkeep.validation.refusal_history import RefusalHistory
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _AGENTS: Final = 1_000
 """Agents with their grants that are known at once."""
+_CEILING: Final = "ceiling"
 
 
 class DecidedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -57,7 +59,8 @@ class DecidedCalls:
         self._authorizer = authorizer
         self._executor = executor
         self._slots = Admission(DEFAULT_CALL_LIMITS)
-        self._agents: OrderedDict[str, None] = OrderedDict()
+        self._agents: dict[tuple[str, Grant], str] = {}
+        self._numbers = itertools.count(1)
 
     async def run(self, call: DecidedCall) -> RawOutput | Refusal:
         """Run one; a refusal says why not, or how it failed."""
@@ -88,27 +91,30 @@ class DecidedCalls:
                 one.close()
 
     def _permitted(self, call: DecidedCall) -> PermittedCall | Refusal:
-        checked = validate(call.tool, call.request.arguments, RefusalHistory(), call.request.agent)
+        request = call.request
+        checked = validate(call.tool, request.arguments, RefusalHistory(), request.agent)
         if not checked.success:
             return checked
-        within = self._authorizer.authorize(self._as(call.request, call.ceiling), checked)
-        if isinstance(within, Refusal):
-            return within
-        for one in within.touched:
-            one.close()
-        permitted = self._authorizer.authorize(self._as(call.request, call.grant), checked)
+        permitted = self._authorizer.authorize(
+            replace(request, agent=self._declared(request.agent, call.grant)), checked
+        )
         if isinstance(permitted, Refusal):
             return permitted
-        return replace(permitted, request=call.request)
+        takes_nothing = not permitted.touched and not permitted.held
+        ceiling = "" if takes_nothing else self._declared(_CEILING, call.ceiling)
+        if not takes_nothing and (beyond := self._authorizer.beyond(ceiling, permitted)):
+            for one in permitted.touched:
+                one.close()
+            message = f"The worker does not let this server ask for {beyond}"
+            return refuse(request, Code.NOT_PERMITTED, message, "Do without it, or ask the operator.")
+        return replace(permitted, request=request)
 
-    def _as(self, request: ToolCall, grant: Grant) -> ToolCall:
-        """The request as an agent of its own, which holds this grant."""
-        held: Any = [list(map(str, grant.capabilities)), list(grant.permissions)]
-        name = f"{request.agent}#{canonical_hash(held)[:32]}"
-        if name not in self._agents:
+    def _declared(self, agent: str, grant: Grant) -> str:
+        """The name of an agent of its own, which holds this grant."""
+        name = self._agents.get((agent, grant))
+        if name is None:
+            name = self._agents[agent, grant] = f"{agent}#{next(self._numbers)}"
             self._authorizer.declare(name, grant)
-            if len(self._agents) >= _AGENTS:
-                self._authorizer.drop(self._agents.popitem(last=False)[0])
-        self._agents[name] = None
-        self._agents.move_to_end(name)
-        return replace(request, agent=name)
+            if len(self._agents) > _AGENTS:
+                self._authorizer.drop(self._agents.pop(next(iter(self._agents))))
+        return name

@@ -7,6 +7,7 @@ permit the call. Either way the result carries a `Decision` (the proof that is a
 It does not confine the tool: a capability is checked here and enforced by the sandbox.
 """
 
+import contextlib
 import copy
 import logging
 import os
@@ -174,6 +175,21 @@ class Authorizer:
         """What an agent holds; nothing if it is not declared."""
         agent = self._agents.get(name)
         return Grant() if agent is None else agent.grant
+
+    def beyond(self, name: str, call: PermittedCall) -> str:
+        """What a permitted call takes that another agent does not hold; empty if nothing.
+
+        Compared with what was resolved for the call, which is what it will use.
+        """
+        agent = self._agents[name]
+        for one in call.touched:
+            if not isinstance(one, Touched) or agent.effective_grant.root_of(one) is None:
+                return f"{one.kind}:{one.shown}"
+        for kind, scope in call.held:
+            with contextlib.closing(whole_scope(Capability(kind, scope), "/", self._search)) as whole:
+                if agent.effective_grant.root_of(whole) is None:
+                    return f"{kind}:{scope}"
+        return ""
 
     def drop(self, name: str) -> None:
         """Refuse an agent from now on, as one that was never declared."""
