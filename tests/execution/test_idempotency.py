@@ -222,7 +222,7 @@ def test_nothing_is_made_before_the_first_claim(folder: Path) -> None:
 def test_results_outlast_the_ledger_and_closing_leaves_no_file_open(folder: Path) -> None:
     first = SqliteLedger(folder)
     assert run(first.claim("key-1", "call-1", "arguments-1")) is None
-    run(first.finish("key-1", "call-1", b"result-1"))
+    run(first.finish("key-1", "call-1", "arguments-1", b"result-1"))
     assert open_files(folder) != []
     first.close()
     assert open_files(folder) == []
@@ -235,7 +235,7 @@ def test_two_ledgers_of_one_folder_see_the_same_claims(folder: Path) -> None:
     first, second = SqliteLedger(folder), SqliteLedger(folder)
     run(first.claim("key-1", "call-1", "arguments-1"))
     assert run(second.claim("key-1", "call-2", "arguments-1")) == RUNNING
-    run(second.finish("key-1", "call-1", b"result-1"))
+    run(second.finish("key-1", "call-1", "arguments-1", b"result-1"))
     assert run(first.claim("key-1", "call-3", "arguments-1")) == DONE
     first.close()
     second.close()

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from toolkeep.audit.entry import Leaf
 from toolkeep.audit.record import Recorder
 from toolkeep.audit.record_kinds import AnsweredLate, AnswersSigned, Record, WorkerRefused
 from toolkeep.calls import ToolResult
@@ -160,7 +161,7 @@ class FleetRecords:
 def _late_record(call_id: str, ran: Ran, result: ToolResult | None) -> AnsweredLate:
     """`result` is None for a call that ended otherwise, with the answer of another worker."""
     failure = ran.answer.failure
-    codes = (failure.code,) if failure is not None and failure.code else ()
+    codes: tuple[str, ...] = (failure.code,) if failure is not None and failure.code else ()
     if result is not None:
         codes = tuple(error.code.value for error in result.error.errors) if result.error else ()
     status = result.status if result is not None else ("ok" if failure is None else "error")
@@ -181,6 +182,6 @@ def _late_record(call_id: str, ran: Ran, result: ToolResult | None) -> AnsweredL
     )
 
 
-def _log_failure(done: "asyncio.Future[object]") -> None:
+def _log_failure(done: "asyncio.Future[Leaf]") -> None:
     if not done.cancelled() and isinstance(error := done.exception(), ToolkeepError):
         log.error("a record of a worker was not written", extra={"reason": error.message})
