@@ -102,19 +102,20 @@ class FleetRecords:
         self.tell()
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def tell(self) -> None:
         """Tell what was counted since the last time; each minute while there is something."""
         self._timer = None
-        self._counts = {kind: count for kind, count in self._counts.items() if count}
-        for kind, count in self._counts.items():
+        self._counts = {kind: count for kind, count in list(self._counts.items()) if count}
+        for kind, count in list(self._counts.items()):
             self._tell_refused(kind, count)
             self._counts[kind] = 0
-        for call_id, ran in self._early.items():
+        early, self._early = self._early, {}
+        for call_id, ran in early.items():
             self._note(_late_record(call_id, ran, None))
-        self._early.clear()
         if self._counts:
             self._start_timer()
 
