@@ -10,8 +10,8 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,17 @@ from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.runner import RunRefused
 from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
-from toolkeep.fleet.messages import ELSEWHERE, NO_ARGUMENTS, Answer, Bring, Claim, Job, NotRun, Stored
+from toolkeep.fleet.messages import (
+    ELSEWHERE,
+    NO_ARGUMENTS,
+    Answer,
+    Bring,
+    Claim,
+    Failure,
+    Job,
+    NotRun,
+    Stored,
+)
 from toolkeep.fleet.nats_link import NatsLink
 from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
 from toolkeep.fleet.remote_worker import Flight, Lost, Tool, WorkerSession, objection
@@ -75,7 +85,17 @@ class Ran(NamedTuple):
     session: str
     answer_hash: str = ""
     body: bytes = b""
-    """Its value; empty if the answer came late."""
+    """Its value."""
+
+
+class SignedAnswers(NamedTuple):
+    """Answers of one session, and the signature of its worker over them."""
+
+    worker: TrustedWorker
+    session: str
+    answers: tuple[str, ...]
+    """Hashes, in the order that is signed."""
+    signature: bytes
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -136,19 +156,21 @@ class Dispatcher:
         *,
         refused: Callable[[Refused], None],
         late: Callable[[str, Ran], None],
+        signed: Callable[[SignedAnswers], None],
     ) -> None:
         """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before."""
         self._settings = settings
         self._key = key
         self._refused = refused
         self._late = late
+        self._signed = signed
         self._link = NatsLink(settings.nats, "toolkeep server")
         self._bodies = BodyStore(self._link, replicas=settings.nats.replicas)
         self._reply = os.urandom(8).hex()
         self._hellos = 0
         self._known = {known.key.token: known for known in map(_Known, settings.workers)}
         self._queue: OrderedDict[str, deque[_Waiter]] = OrderedDict()
-        self._bringing: set[asyncio.Task[None]] = set()
+        self._transfers: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -160,8 +182,8 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Disconnect; what runs ends with its lease."""
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for task in (*self._transfers, *([self._ticking] if self._ticking is not None else [])):
+            task.cancel()
         await self._link.close()
 
     @property
@@ -213,8 +235,8 @@ class Dispatcher:
                 session.cancel(sent.id)
                 raise
             if isinstance(outcome, Answer):
-                body = await self._body(job, session, outcome)
-                return Ran(outcome, session.trusted, session.id.hex(), flight.answer_hash.hex(), body)
+                ran = Ran(outcome, session.trusted, session.id.hex(), flight.answer_hash.hex())
+                return await self._whole(ran)
             if isinstance(outcome, Lost):
                 if not may_repeat:
                     raise OutcomeUnknown(outcome.worker)
@@ -241,9 +263,7 @@ class Dispatcher:
                 continue
             if time.monotonic() - session.brought.get(place.tool, float("-inf")) >= _BRING_SECONDS:
                 session.brought[place.tool] = time.monotonic()
-                task = asyncio.create_task(self._send_code(session, place.tool, bundled))
-                self._bringing.add(task)
-                task.add_done_callback(self._bringing.discard)
+                self._start(self._send_code(session, place.tool, bundled))
 
     async def _send_code(self, session: WorkerSession, tool: Tool, bundled: Bundled) -> None:
         try:
@@ -268,17 +288,35 @@ class Dispatcher:
             raise _not_sent(job, str(error)) from error
         return replace(job, **stored) if stored else job
 
-    async def _body(self, job: Job, session: WorkerSession, answer: Answer) -> bytes:
-        """The value of an answer, which the object store may have."""
+    async def _whole(self, ran: Ran) -> Ran:
+        """An answer with its value, which the object store may have; a failure if it is lost there."""
+        answer = ran.answer
         if not isinstance(answer.body, Stored):
-            return answer.body
+            return ran._replace(body=answer.body)
         try:
-            return await self._bodies.take(answer.body)
+            return ran._replace(body=await self._bodies.take(answer.body))
         except NotDelivered as error:
-            name = session.trusted.name
-            log.warning("a result is lost", extra={"worker": name, "call": job.id, "why": str(error)})
-            reason = f"Tool '{job.tool}' ran, but its result was not delivered: {error}"
-            raise RunRefused(Code.OUTCOME_UNKNOWN, reason, _FIND_OUT) from error
+            name = ran.worker.name
+            log.warning("a result is lost", extra={"worker": name, "job": answer.id, "why": str(error)})
+            reason = f"The tool ran, but its result was not delivered: {error}"
+            failure = Failure(Code.OUTCOME_UNKNOWN.value, reason, _FIND_OUT)
+            return ran._replace(answer=replace(answer, failure=failure))
+
+    def _answered_late(self, ran: Ran) -> None:
+        call_id = ran.answer.id.rpartition(".")[0]
+        if isinstance(ran.answer.body, bytes):
+            self._late(call_id, ran._replace(body=ran.answer.body))
+            return
+
+        async def late() -> None:
+            self._late(call_id, await self._whole(ran))
+
+        self._start(late())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._transfers.add(task)
+        task.add_done_callback(self._transfers.discard)
 
     async def _place(self, place: Place, bundled: Bundled | None) -> WorkerSession:
         """A worker with a free slot, which is reserved."""
@@ -440,8 +478,10 @@ class Dispatcher:
             self._settings.lease_s,
             lambda frame: self._send(known, frame),
         )
-        session.on_late = lambda job_id, answer: self._late(
-            job_id.rpartition(".")[0], Ran(answer, known.trusted, session.id.hex())
+        worker, name = known.trusted, session.id.hex()
+        session.on_late = lambda answer, hashed: self._answered_late(Ran(answer, worker, name, hashed.hex()))
+        session.on_signed = lambda hashes, signature: self._signed(
+            SignedAnswers(worker, name, tuple(one.hex() for one in hashes), signature)
         )
         known.current, known.refused = session, ""
         session.greet()
