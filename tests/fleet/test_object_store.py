@@ -16,6 +16,7 @@ from toolkeep.fleet.messages import Stored
 from toolkeep.fleet.nats_link import NatsLink
 from toolkeep.fleet.object_store import BUCKET, BodyStore, NotDelivered
 from toolkeep.fleet_worker import jobs
+from toolkeep.limits import OUTPUT_CAP_BYTES
 
 pytestmark = pytest.mark.spec("SCL-3")
 
@@ -98,7 +99,7 @@ def test_what_is_put_in_the_place_of_a_body_is_refused(stored: NatsSettings) -> 
                 replace(other, key=one.key),
                 replace(other, hash=one.hash),
                 replace(other, size=other.size - 1),
-                replace(other, size=object_store.OUTPUT_CAP_BYTES + 1),
+                replace(other, size=OUTPUT_CAP_BYTES + 1),
             ):
                 with pytest.raises(NotDelivered):
                     await bodies.take(changed, patience_s=0.5)

@@ -23,6 +23,7 @@ from toolkeep.limits import CODE_FILES, CODE_SOURCE_BYTES
 
 MODULE: Final = "module.wasm"
 _PATH_CHARS: Final = 1_000
+"""Of a file in its bundle: with the worker's folder before it, a path stays below the 4,096 of Linux."""
 
 
 class BundleInvalid(Exception):

@@ -38,6 +38,7 @@ _REQUEST_SECONDS: Final = 2.0
 _PATIENCE_SECONDS: Final = 12.0
 """A new leader takes up to 7.4 s to take writes."""
 _AGAIN_SECONDS: Final = 0.25
+"""Between two tries: soon after a new leader is there, and few while there is none."""
 _NONCE: Final = bytes(12)
 """The same for all: no key is used twice."""
 
