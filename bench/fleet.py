@@ -281,7 +281,7 @@ async def _main(homes: dict[str, Path], url: str, pids: dict[str, int], *, is_qu
     added_ms = (median(wasm_there.alone) - median(wasm_here.alone)) * 1000
     print_notes(
         [
-            f"confined: a worker does {ratio(confined_there, confined_here):.2f} × what this server does alone",
+            f"confined: a worker does {ratio(confined_there, confined_here):.2f} × this server alone",
             f"the hop adds {in_server:.0f} µs in the server",
             f"and {in_worker:.0f} µs in the worker, beside the run of the module ({module:.0f} µs)",
             f"{ratio(wasm_there, request):.2f} × bare NATS requests",
