@@ -67,6 +67,16 @@ class Ran(NamedTuple):
     answer_hash: str = ""
 
 
+class SignedAnswers(NamedTuple):
+    """Answers of one session, and the signature of its worker over them."""
+
+    worker: TrustedWorker
+    session: str
+    answers: tuple[str, ...]
+    """Hashes, in the order that is signed."""
+    signature: bytes
+
+
 class Refused(msgspec.Struct, frozen=True):
     """A frame that counted for nothing."""
 
@@ -124,12 +134,14 @@ class Dispatcher:
         *,
         refused: Callable[[Refused], None],
         late: Callable[[str, Ran], None],
+        signed: Callable[[SignedAnswers], None],
     ) -> None:
         """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before."""
         self._settings = settings
         self._key = key
         self._refused = refused
         self._late = late
+        self._signed = signed
         self._link = NatsLink(settings.nats, "toolkeep server")
         self._reply = os.urandom(8).hex()
         self._hellos = 0
@@ -353,8 +365,12 @@ class Dispatcher:
             self._settings.lease_s,
             lambda frame: self._send(known, frame),
         )
-        session.on_late = lambda job_id, answer: self._late(
-            job_id.rpartition(".")[0], Ran(answer, known.trusted, session.id.hex())
+        worker, name = known.trusted, session.id.hex()
+        session.on_late = lambda answer, hashed: self._late(
+            answer.id.rpartition(".")[0], Ran(answer, worker, name, hashed.hex())
+        )
+        session.on_signed = lambda hashes, signature: self._signed(
+            SignedAnswers(worker, name, tuple(one.hex() for one in hashes), signature)
         )
         known.current, known.refused = session, ""
         session.greet()

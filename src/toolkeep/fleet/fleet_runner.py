@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jiter
 import msgspec
@@ -15,7 +15,7 @@ from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.execution.streamed_output import listener_of
-from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused
+from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused, SignedAnswers
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
 from toolkeep.policy.policy_settings import Grant
@@ -24,6 +24,19 @@ log = logging.getLogger("toolkeep.fleet")
 
 GrantOf = Callable[[str], Grant]
 """What an agent holds."""
+
+
+class FleetReports(Protocol):
+    """Hears what workers do beside answering in time."""
+
+    def refused(self, refused: Refused) -> None:
+        """A frame counted for nothing."""
+
+    def signed(self, signed: SignedAnswers) -> None:
+        """A worker signed answers that it gave."""
+
+    def late(self, call_id: str, ran: Ran) -> None:
+        """A worker answered after it was given up."""
 
 
 class FleetRunner:
@@ -36,7 +49,12 @@ class FleetRunner:
         self._key = key
         self._project = project
         self._grant_of = grant_of
+        self._reports: FleetReports | None = None
         self._dispatchers: dict[asyncio.AbstractEventLoop, asyncio.Task[Dispatcher]] = {}
+
+    def report_to(self, reports: FleetReports) -> None:
+        """Tell what workers do; before the first call."""
+        self._reports = reports
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether the configuration sends it to workers."""
@@ -80,7 +98,7 @@ class FleetRunner:
                 Code.OUTCOME_UNKNOWN, reason, "Find out what it did before you call again."
             ) from lost
         _note(slot, ran)
-        return _value(call, ran)
+        return value_of(call, ran)
 
     def _job(self, call: RecordedCall, known: ToolContext, code: str) -> Job:
         request, grant = call.request, self._grant_of(call.request.agent)
@@ -121,7 +139,12 @@ class FleetRunner:
             ) from error
 
     async def _start(self) -> Dispatcher:
-        dispatcher = Dispatcher(self._settings, self._key(), refused=_refused, late=_late)
+        reports = self._reports
+        if reports is None:
+            raise RuntimeError("nobody records what workers do")
+        dispatcher = Dispatcher(
+            self._settings, self._key(), refused=reports.refused, late=reports.late, signed=reports.signed
+        )
         await dispatcher.start()
         return dispatcher
 
@@ -132,17 +155,15 @@ class FleetRunner:
             await started.result().close()
 
 
-def _refused(refused: Refused) -> None:
-    log.warning("a frame was refused", extra={"worker": refused.worker, "reason": refused.reason})
-
-
-def _late(call_id: str, ran: Ran) -> None:
-    log.warning("an answer came late", extra={"call": call_id, "worker": ran.worker.name})
-
-
 def _note(slot: Any, ran: Ran) -> None:
+    slot.ran_on = ran_on(ran)
+    slot.note_use(ran.answer.cpu_ms, ran.answer.peak_bytes)
+
+
+def ran_on(ran: Ran) -> RanOn:
+    """Who answered, and what it says of the run."""
     answer = ran.answer
-    slot.ran_on = RanOn(
+    return RanOn(
         worker=ran.worker.name,
         key=ran.worker.key,
         session=ran.session,
@@ -150,10 +171,10 @@ def _note(slot: Any, ran: Ran) -> None:
         isolation=answer.isolation,
         enforced=answer.enforced,
     )
-    slot.note_use(answer.cpu_ms, answer.peak_bytes)
 
 
-def _value(call: RecordedCall, ran: Ran) -> Any:
+def value_of(call: RecordedCall, ran: Ran) -> Any:
+    """What the tool returned, or raised, as a run here would have."""
     answer = ran.answer
     if answer.failure is not None:
         raise _raised(answer.failure)

@@ -83,8 +83,6 @@ class WorkerSession:
         self.flights: dict[str, Flight] = {}
         self.is_draining = False
         self.seen_at = time.monotonic()
-        self.signed = 0
-        """Answers that the worker has signed."""
         self._lost: dict[str, bytes] = {}
         self._sealed = sealed
         self._lease_s = lease_s
@@ -92,7 +90,8 @@ class WorkerSession:
         self._heard: list[str] = []
         self._dead_at = float("-inf")
         self._transcript = Transcript(sealed.id)
-        self.on_late: Callable[[str, Answer], None] = lambda _job, _answer: None
+        self.on_late: Callable[[Answer, bytes], None] = lambda _answer, _hash: None
+        self.on_signed: Callable[[list[bytes], bytes], None] = lambda _hashes, _signature: None
 
     @property
     def id(self) -> bytes:
@@ -196,13 +195,13 @@ class WorkerSession:
             _settle(flight, answer)
         elif (job_hash := self._lost.pop(answer.id, None)) is not None:
             self._heard.append(answer.id)
-            self._transcript.add(answer.id, job_hash, packed)
-            self.on_late(answer.id, answer)
+            self.on_late(answer, self._transcript.add(answer.id, job_hash, packed))
 
     def _signed(self, signed: Signed, _: bytes) -> None:
-        if not self._transcript.check(signed, self.key):
+        leaves = self._transcript.check(signed, self.key)
+        if leaves is None:
             raise FrameInvalid("it signs other answers than it gave")
-        self.signed += len(signed.ids)
+        self.on_signed(leaves, signed.signature)
 
     def lose(self) -> None:
         """Give up what it has: its lease is over."""

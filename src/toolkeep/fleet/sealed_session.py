@@ -28,6 +28,7 @@ ANNOUNCE, HELLO, WELCOME, DECLINED, SEALED = b"\x01", b"\x02", b"\x03", b"\x04",
 """First byte of a frame."""
 
 _SESSION_BYTES: Final = 8
+"""Random: enough to tell the sessions of one worker apart; the keys tell who they are with."""
 _HEADER: Final = 1 + _SESSION_BYTES + 8
 FRAME_BYTES: Final = 900_000
 """Below the payload that a NATS server takes by default (1 MiB)."""
