@@ -80,7 +80,7 @@ def test_a_worker_takes_code_from_a_server_that_may_bring_it(
     monkeypatch.setattr(tempfile, "tempdir", str(project.parent))
     echo = WasmTool(
         ToolDefinition(name="echo", description="Say it again.", side_effects=(SideEffect.NONE,)),
-        wat.write(project, wat.ECHO),
+        str(wat.write(project, wat.ECHO)),
     )
 
     async def main() -> None:

@@ -154,6 +154,7 @@ class WorkerSession:
         self.flights[flight.job.id] = flight
         flight.job_hash = hashlib.sha256(packed).digest()
         flight.sent_at = time.monotonic()
+        self.flights[flight.job.id] = flight
 
     def cancel(self, job_id: str) -> None:
         """Have a job ended; its answer still comes."""
