@@ -142,7 +142,7 @@ class WorkerSession:
         packed = self._sealed.open(frame)
         try:
             message = messages.decode_to_server(packed)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise FrameInvalid("it cannot be read") from error
         self.seen_at = time.monotonic()
         _HANDLERS[type(message)](self, message, packed)

@@ -6,7 +6,7 @@ and nothing is recorded here: both were done.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,11 +20,16 @@ from toolkeep.calls import (
     Refusal,
     RegisteredTool,
     ToolCall,
+    TouchedThing,
+    refuse,
 )
+from toolkeep.errors import Code
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import DEFAULT_CALL_LIMITS
+from toolkeep.network.hosts import HostScope
 from toolkeep.policy.policy_settings import Grant
+from toolkeep.sandbox.trusted_paths import is_within
 from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import validate
 
@@ -84,8 +89,7 @@ class DecidedCalls:
                 return objection
             return await self._executor.execute(recorded, Slot(self._slots, ()), call.secrets)
         finally:
-            for one in permitted.touched:
-                one.close()
+            _close(permitted.touched)
 
     def _permitted(self, call: DecidedCall) -> PermittedCall | Refusal:
         checked = validate(call.tool, call.request.arguments, RefusalHistory(), call.request.agent)
@@ -94,12 +98,18 @@ class DecidedCalls:
         within = self._authorizer.authorize(self._as(call.request, call.ceiling), checked)
         if isinstance(within, Refusal):
             return within
-        for one in within.touched:
-            one.close()
         permitted = self._authorizer.authorize(self._as(call.request, call.grant), checked)
         if isinstance(permitted, Refusal):
+            _close(within.touched)
             return permitted
-        return replace(permitted, request=call.request)
+        both = _within_both(permitted, within)
+        for one in (*permitted.touched, *within.touched):
+            if both is None or one not in both.touched:
+                one.close()
+        if both is None:
+            reason = "The grant of the server and what the worker lets it grant have too little in common"
+            return refuse(call.request, Code.NOT_PERMITTED, reason, "Ask the operator.")
+        return replace(both, request=call.request)
 
     def _as(self, request: ToolCall, grant: Grant) -> ToolCall:
         """The request as an agent of its own, which holds this grant."""
@@ -112,3 +122,51 @@ class DecidedCalls:
         self._agents[name] = None
         self._agents.move_to_end(name)
         return replace(request, agent=name)
+
+
+def _within_both(call: PermittedCall, ceiling: PermittedCall) -> PermittedCall | None:
+    """The call with what both grants hold; None if that is not enough.
+
+    Each was decided alone. Without this the sandbox would get the whole grant of the server, and a path that
+    is replaced between the two decisions would be checked against one of them only.
+    """
+    if [one.identity for one in call.touched] != [one.identity for one in ceiling.touched]:
+        return None
+    touched = tuple(map(_narrower, call.touched, ceiling.touched))
+    held = [one for one in call.held if any(_lies_in(one, limit) for limit in ceiling.held)]
+    held += [limit for limit in ceiling.held if any(_lies_in(limit, one) for one in call.held)]
+    if None in touched or {kind for kind, _ in held} != {kind for kind, _ in call.held}:
+        return None
+    return replace(call, touched=touched, held=tuple(dict.fromkeys(held)))
+
+
+def _narrower(one: TouchedThing, limit: TouchedThing) -> TouchedThing | None:
+    """Whichever of two grants of one resource lies inside the other."""
+    if one.hosts or limit.hosts:
+        if _are_covered(one.hosts, limit.hosts):
+            return one
+        return limit if _are_covered(limit.hosts, one.hosts) else None
+    root, outer = one.root_path, limit.root_path
+    return one if root is None or outer is None or is_within(root, outer) else limit
+
+
+def _lies_in(inner: tuple[str, str], outer: tuple[str, str]) -> bool:
+    (kind, scope), (outer_kind, limit) = inner, outer
+    if kind != outer_kind:
+        return False
+    if kind.startswith("net."):
+        return _are_covered((HostScope.read(scope),), (HostScope.read(limit),))
+    return is_within(scope, limit) if kind.startswith("fs.") else scope == limit
+
+
+def _are_covered(inner: Iterable[HostScope], outer: Iterable[HostScope]) -> bool:
+    """Whether each scope lies in one of the others, and both name the addresses that it leads to, or neither."""
+    return all(
+        any(limit.covers(one) and (limit.leads_to is None) == (one.leads_to is None) for limit in outer)
+        for one in inner
+    )
+
+
+def _close(touched: Iterable[TouchedThing]) -> None:
+    for one in touched:
+        one.close()
