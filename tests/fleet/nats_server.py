@@ -51,8 +51,12 @@ class NatsServer:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         command = [self._program, "-a", "127.0.0.1", "-p", str(self.port), *self._options]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, preexec_fn=_die_with_us, **quiet)  # type: ignore[call-overload]
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_die_with_us,  # noqa: PLW1509 -- one call into libc
+        )
         ends_at = time.monotonic() + _START_SECONDS
         while self._process.poll() is None and time.monotonic() < ends_at:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as one:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 from typing import Any, Self
 
 from nats.aio.client import Client
@@ -23,7 +24,6 @@ from toolkeep.fleet.sealed_session import (
     HELLO,
     SEALED,
     WELCOME,
-    Announce,
     Opening,
     SealedSession,
     announce,
@@ -44,6 +44,7 @@ LEVELS = ("standard", "strict")
 LEASE = 60.0
 """Long: the watchdog of a worker in this process would end the tests."""
 PATIENCE = 20.0
+HERE = str(Path.cwd())
 
 
 def new_key() -> PrivateKey:
@@ -84,7 +85,7 @@ class Server:
         )
 
         def runner(grant_of: GrantOf) -> FleetRunner:
-            self.runner = FleetRunner(fleet, lambda: key, os.getcwd(), grant_of)
+            self.runner = FleetRunner(fleet, lambda: key, HERE, grant_of)
             return self.runner
 
         policy = PolicySettings(agents={"local": DEFAULT_GRANT, **(agents or {})})
@@ -158,7 +159,7 @@ async def running(*workers: OwnWorker) -> AsyncIterator[None]:
 async def until(is_so: Any, seconds: float = PATIENCE) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(seconds):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110 -- nothing tells
             await asyncio.sleep(0.01)
 
 
@@ -194,7 +195,7 @@ class Tap:
 async def tapped(nats: NatsServer, *subjects: str, user: str = "") -> AsyncIterator[Tap]:
     """A connection, with subscriptions."""
     client = Client()
-    await client.connect([nats.url], **({"user": user, "password": user} if user else {}))
+    await client.connect([nats.url], user=user or None, password=user or None)
     tap = Tap(client)
     try:
         await tap.hear(*subjects)
@@ -268,7 +269,7 @@ class RogueServer:
             "id": f"call{self.jobs}.0",
             "tool": of,
             "definition_hash": registered.definition_hash,
-            "code_hash": code_hash_of(registered, os.getcwd()),
+            "code_hash": code_hash_of(registered, HERE),
             "level": isolation_of(registered),
             "agent": "local",
             "capabilities": (),
@@ -300,13 +301,12 @@ class RogueWorker:
         self.hello = b""
         self.subject = ""
         self.beats = 0
-        tools = [tool for tool in keep.tools() if code_hash_of(tool, os.getcwd())]
+        tools = [tool for tool in keep.tools() if code_hash_of(tool, HERE)]
         self.claims = Claims(
             labels=(),
             levels=LEVELS,
             tools=tuple(
-                Claim(tool.name, tool.definition_hash, code_hash_of(tool, os.getcwd()) or "")
-                for tool in tools
+                Claim(tool.name, tool.definition_hash, code_hash_of(tool, HERE) or "") for tool in tools
             ),
             slots=4,
             version="0",
@@ -370,8 +370,3 @@ class RogueWorker:
             "body": body,
         }
         return messages.Answer(**{**facts, **changed})
-
-
-def announced(frame: bytes) -> Announce:
-    """What an announcement says."""
-    return read_announce(frame)

@@ -1,13 +1,11 @@
 """Whole calls through a worker: real NATS, real sandbox, both sides in one process."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from tests.fleet.nats_server import NatsServer
-from tests.fleet.running import LEVELS, Server, made_worker, new_key, running, tapped, trusted, until
-from toolkeep import Code
+from tests.fleet.running import Server, made_worker, new_key, running, trusted
 
 pytestmark = pytest.mark.spec("SCL-3")
 
@@ -22,6 +20,7 @@ def test_a_call_runs_on_a_worker_and_the_log_names_it(nats: NatsServer) -> None:
             assert (result.value, result.isolation) == ("HI", "strict")
             (ran,) = server.said("RanElsewhere")
             assert (ran["worker"], ran["key"], ran["isolation"]) == ("one", worker.public.text, "strict")
-            assert {"landlock", "seccomp"} <= set(ran["enforced"]) and len(ran["answer_hash"]) == 64
+            assert {"landlock", "seccomp"} <= set(ran["enforced"])
+            assert len(ran["answer_hash"]) == 64
 
     asyncio.run(main())

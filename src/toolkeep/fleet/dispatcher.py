@@ -94,7 +94,6 @@ class _Known:
     def __init__(self, trusted: TrustedWorker) -> None:
         self.trusted = trusted
         self.key = PublicKey.read(trusted.key)
-        self.boot = b""
         self.opening: Opening | None = None
         self.opened_at = float("-inf")
         self.current: WorkerSession | None = None
@@ -267,26 +266,28 @@ class Dispatcher:
                         is_moving = True
                         break
 
-    def _hear_announcement(self, _: str, frame: bytes) -> None:
+    def _hear_announcement(self, subject: str, frame: bytes) -> None:
+        # By its subject, which is what NATS lets an account publish: a worker must not announce another.
+        known = self._known.get(subject.rpartition(".")[2])
         try:
             announced = read_announce(frame)
-            known = self._known.get(PublicKey(announced.worker).token)
-        except (FrameInvalid, ValueError):
+        except FrameInvalid:
             return  # anybody can say anything here
-        if known is None or (
-            known.current is not None and known.boot == announced.boot and known.current.has_lease
-        ):
+        if known is None or announced.worker != known.key.raw:
+            return
+        # The boot of the session, not the one announced last: who forges another would end the session.
+        if known.current is not None and known.current.boot == announced.boot and known.current.has_lease:
             return
         if time.monotonic() - known.opened_at < _OPEN_SECONDS:
             return
-        known.boot, known.opened_at = announced.boot, time.monotonic()
+        known.opened_at = time.monotonic()
         self._hellos += 1
         known.opening = Opening(
             self._key,
             known.key,
             version=__version__,
             reply=self._reply,
-            boot=known.boot,
+            boot=announced.boot,
             number=self._hellos,
             lease_ms=round(self._settings.lease_s * 1000),
         )
@@ -342,6 +343,7 @@ class Dispatcher:
             self._settings.lease_s,
             lambda frame: self._send(known, frame),
         )
+        session.boot = opening.boot
         session.on_late = lambda job_id, answer: self._late(
             job_id.rpartition(".")[0], Ran(answer, known.trusted, session.id.hex())
         )

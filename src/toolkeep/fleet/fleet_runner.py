@@ -18,6 +18,7 @@ from toolkeep.execution.streamed_output import listener_of
 from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
+from toolkeep.fleet.sealed_session import FrameInvalid
 from toolkeep.policy.policy_settings import Grant
 
 log = logging.getLogger("toolkeep.fleet")
@@ -71,7 +72,7 @@ class FleetRunner:
                 place,
                 may_repeat=not tool.may_write or tool.definition.idempotent,
                 on_progress=known.on_progress if job.wants_progress else None,
-                on_output=None if tell is None else lambda body: tell(jiter.from_json(body)),
+                on_output=None if tell is None else lambda body: tell(_piece(body)),
             )
         except OutcomeUnknown as lost:
             log.warning("a worker is gone", extra={"worker": lost.worker, "call": call.request.id})
@@ -80,6 +81,9 @@ class FleetRunner:
                 Code.OUTCOME_UNKNOWN, reason, "Find out what it did before you call again."
             ) from lost
         _note(slot, ran)
+        if ran.answer.failure is None and ran.answer.isolation != job.level:
+            reason = f"Tool '{tool.name}' may have run: its worker does not say that it was confined as asked"
+            raise RunRefused(Code.OUTPUT_INVALID, reason, "Tell the operator.")
         return _value(call, ran)
 
     def _job(self, call: RecordedCall, known: ToolContext, code: str) -> Job:
@@ -151,6 +155,13 @@ def _note(slot: Any, ran: Ran) -> None:
         enforced=answer.enforced,
     )
     slot.note_use(answer.cpu_ms, answer.peak_bytes)
+
+
+def _piece(body: bytes) -> Any:
+    try:
+        return jiter.from_json(body)
+    except ValueError as error:
+        raise FrameInvalid("it holds no piece of output") from error
 
 
 def _value(call: RecordedCall, ran: Ran) -> Any:

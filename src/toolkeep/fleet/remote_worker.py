@@ -81,6 +81,8 @@ class WorkerSession:
         """Slots, as last told, without those that jobs on their way will take."""
         self.flights: dict[str, Flight] = {}
         self.is_draining = False
+        self.boot = b""
+        """Of the worker's process."""
         self.seen_at = time.monotonic()
         self.signed = 0
         """Answers that the worker has signed."""
@@ -193,6 +195,8 @@ class WorkerSession:
             self._heard.append(answer.id)
             self._transcript.add(answer.id, job_hash, packed)
             self.on_late(answer.id, answer)
+        else:
+            raise FrameInvalid("it answers no job that it has")
 
     def _signed(self, signed: Signed, _: bytes) -> None:
         if not self._transcript.check(signed, self.key):

@@ -123,6 +123,7 @@ class Opening:
             key=self._secret.public_key().public_bytes_raw(),
             **facts,  # type: ignore[arg-type]  # version, reply, boot, number and lease_ms
         )
+        self.boot = hello.boot
         self.frame = _signed(HELLO, hello, server)
         self._hash = hashlib.sha256(self.frame).digest()
 

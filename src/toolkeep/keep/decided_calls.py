@@ -112,11 +112,11 @@ class DecidedCalls:
         return replace(both, request=call.request)
 
     def _as(self, request: ToolCall, grant: Grant) -> ToolCall:
-        """The request as an agent of its own, which holds this grant."""
+        """The request as an agent of its own, which holds this grant; policies see the agent's name."""
         held: Any = [list(map(str, grant.capabilities)), list(grant.permissions)]
         name = f"{request.agent}#{canonical_hash(held)[:32]}"
         if name not in self._agents:
-            self._authorizer.declare(name, grant)
+            self._authorizer.declare(name, grant, principal=request.agent)
             if len(self._agents) >= _AGENTS:
                 self._authorizer.drop(self._agents.popitem(last=False)[0])
         self._agents[name] = None
@@ -160,7 +160,7 @@ def _lies_in(inner: tuple[str, str], outer: tuple[str, str]) -> bool:
 
 
 def _are_covered(inner: Iterable[HostScope], outer: Iterable[HostScope]) -> bool:
-    """Whether each scope lies in one of the others, and both name the addresses that it leads to, or neither."""
+    """Whether each scope lies in one of the others; both name the addresses that they lead to, or neither."""
     return all(
         any(limit.covers(one) and (limit.leads_to is None) == (one.leads_to is None) for limit in outer)
         for one in inner

@@ -162,9 +162,13 @@ class Authorizer:
         for name, grant in agents.items():
             self.declare(name, grant)
 
-    def declare(self, name: str, grant: Grant) -> None:
-        """Declare an agent, or replace its grant; raises ValueError for a scope that cannot be parsed."""
-        agent = Agent(name, grant, base=self._project, search=self._search, written=self._written)
+    def declare(self, name: str, grant: Grant, *, principal: str = "") -> None:
+        """Declare an agent, or replace its grant; raises ValueError for a scope that cannot be parsed.
+
+        Policies know it as `principal`, by default by its name.
+        """
+        principal = principal or name
+        agent = Agent(principal, grant, base=self._project, search=self._search, written=self._written)
         with self._lock:
             # Copy and swap: a call on another thread reads the old mapping or the new one, never one that
             # changes.

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.fleet.nats_server import NatsServer
-from tests.fleet.running import LEASE, RogueServer, made_worker, new_key, running, tapped
+from tests.fleet.running import RogueServer, made_worker, new_key, running, tapped
 from toolkeep import Keep
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.definitions.capability import Capability
@@ -66,7 +67,6 @@ class Scene:
 async def scene(
     nats: NatsServer,
     attack: Callable[[Scene], Awaitable[None]],
-    server: TrustedServer | None = None,
     **may: Any,
 ) -> None:
     key, worker_key = new_key(), new_key()
@@ -139,8 +139,8 @@ FRAMES: dict[str, tuple[Callable[[Scene], Any], str]] = {
     "a hello with a bomb behind it": (lambda s: _swollen(s.hello()), UNREADABLE),
     "a hello of no key": (lambda s: s.hello(server=b"short"), "it names no key"),
     "a hello with a short session key": (lambda s: s.hello(key=b"short"), NO_KEY),
-    **{f"a hello with low-order point {n}": (lambda s, p=p: s.hello(key=bytes.fromhex(p)), NO_KEY)
-       for n, p in enumerate(LOW_ORDER)},
+    **{f"a hello with low-order point {n}": (partial(Scene.hello, key=bytes.fromhex(point)), NO_KEY)
+       for n, point in enumerate(LOW_ORDER)},
     "a hello that would answer elsewhere": (lambda s: s.hello(reply=">"), "it names no connection"),
     "a hello that would speak to NATS": (lambda s: s.hello(reply="a 0\r\n\r\nPUB x 1\r\n"), "it names no connection"),
     "a hello for a lease of a year": (lambda s: s.hello(lease_ms=365 * 86_400_000), "its lease is too long, or none"),
@@ -170,7 +170,8 @@ def test_a_frame_that_is_not_what_it_claims_runs_nothing_and_is_told(
         # The worker hears in order: it knows nothing of the job, and goes on with who is honest.
         await rogue.say(Ask("forged.0"))
         said = await rogue.hear(NotRun, messages.Accepted)
-        assert isinstance(said, NotRun) and said.why == messages.NEVER_SEEN
+        assert isinstance(said, NotRun)
+        assert said.why == messages.NEVER_SEEN
 
     asyncio.run(scene(nats, attack))
     assert [reason in one.reason for one in caplog.records if one.message == "a frame was refused"] == [True]  # type: ignore[attr-defined]
@@ -196,7 +197,8 @@ def test_a_server_that_asks_for_more_than_it_may_is_refused(
         rogue = scene.rogue
         for changed, tool, why in JOBS.values():
             said = await rogue.ask(rogue.job(scene.keep, tool, **changed))
-            assert isinstance(said, NotRun) and said.why == why
+            assert isinstance(said, NotRun)
+            assert said.why == why
         job = rogue.job(scene.keep)
         assert (await rogue.ask(job)).body == b'"HI"'
         await rogue.say(job)  # the id of a job of before, and one that was refused for good
@@ -204,7 +206,7 @@ def test_a_server_that_asks_for_more_than_it_may_is_refused(
         await rogue.say(rogue.job(scene.keep, id="later.0"))
         assert (await rogue.ask(rogue.job(scene.keep))).body == b'"HI"'
 
-    may = {"tools": ("shout", "add", "rm"), "agents": ("local",)}
+    may: dict[str, Any] = {"tools": ("shout", "add", "rm"), "agents": ("local",)}
     asyncio.run(scene(nats, attack, **may))
     told = [one.why for one in caplog.records if one.message == "a job was refused"]  # type: ignore[attr-defined]
     assert told == [why for _, _, why in JOBS.values()]
