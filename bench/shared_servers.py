@@ -301,7 +301,7 @@ async def ledger_rate(shared: SharedState, name: str, seconds: float) -> float:
             number += 1
             key = f"{name} {caller} {number}"
             await shared.ledger.claim(key, key, "0" * 64)
-            await shared.ledger.finish(key, key, b"x" * 200)
+            await shared.ledger.finish(key, key, "0" * 64, b"x" * 200)
             done += 1
 
     began = time.perf_counter()

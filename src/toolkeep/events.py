@@ -52,6 +52,8 @@ __all__ = [
     "UpstreamAsked",
     "ValidationFailed",
     "ValidationPassed",
+    "WorkerAnsweredLate",
+    "WorkerRefused",
 ]
 
 
@@ -376,6 +378,32 @@ class AuditAlarm(Event, frozen=True, kw_only=True):
     reason: str
     checkpoints: tuple[str, ...] = ()
     """The signed checkpoints that contradict each other, if there are any."""
+
+
+class WorkerRefused(Event, frozen=True, kw_only=True):
+    """Frames from a worker on another machine, or in its name, counted for nothing.
+
+    Published at once for the first of a kind, then once a minute.
+    """
+
+    worker: str
+    """Its name; empty if it is of none that is trusted."""
+    reason: str
+    count: int
+    """How many since the last such event."""
+
+
+class WorkerAnsweredLate(Event, frozen=True, kw_only=True):
+    """A worker answered a call that had ended before, its outcome unknown."""
+
+    tool_name: str
+    agent: str
+    worker: str
+    status: str
+    """How the run ended, as a result says it."""
+    is_settled: bool
+    """Whether the outcome of the call is known now."""
+    correlation_id: str
 
 
 class ToolUnanswered(Event, frozen=True, kw_only=True):

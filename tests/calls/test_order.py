@@ -415,13 +415,14 @@ def test_a_result_whose_outcome_cannot_be_recorded_is_kept_back(fields: dict[str
 OWNERS = {
     "CheckedCall": {"validation/validate.py"},
     "PermittedCall": {"policy/authorize.py"},
-    "ApprovedCall": {"approval/approve.py"},
-    "RecordedCall": {"audit/record.py: intent"},
+    "ApprovedCall": {"approval/approve.py", "keep/decided_calls.py: run"},
+    "RecordedCall": {"audit/record.py: intent", "keep/decided_calls.py: run"},
     "RawOutput": {"execution/execute.py", "keep/pipeline.py: submit"},
     "CheckedOutput": {"results/output_check.py"},
     "ToolResult": {"results/normalize.py", "execution/idempotency.py: decode"},
 }
-"""Where each stamp is made. `submit` makes the output that a client gave; `decode` reads back a result."""
+"""Where each stamp is made. `submit` makes the output that a client gave; `decode` reads back a result;
+`decided_calls` runs what a server elsewhere approved and recorded."""
 
 
 def makers(stamp: str) -> set[str]:

@@ -106,6 +106,27 @@ audit:
   witness_for: [toolkeep/83f45518f2cef77d+feb06fed+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4]
 web_search: {url: https://search.example.org/search}
 database: {url: postgresql://keep@127.0.0.1:1/keep}
+fleet:
+  nats: {servers: [nats://127.0.0.1:4222], user: keep, password: secret}
+  lease: 5
+  runs_on: {read_file: gpu}
+  workers:
+    - name: one
+      key: ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=
+      labels: [gpu]
+      tools: [read_file]
+      levels: [strict]
+      agents: [ada]
+worker:
+  nats: {servers: tls://127.0.0.1:4222, nkey_file: ~/worker.nk, ca_file: ca.pem}
+  labels: [gpu]
+  slots: 2
+  servers:
+    - name: keep
+      key: ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=
+      tools: [read_file]
+      agents: [ada]
+      capabilities: ["fs.read:./docs"]
 events:
   webhook:
     url: https://hooks.example.org/in

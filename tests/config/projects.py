@@ -16,7 +16,7 @@ NOBODY = 65534
 DECIDED = (
     "tier", "allows_definitions", "limits", "include_actual_values", "validation_failure_level", "providers",
     "disabled", "permissions", "agents", "policies", "examples", "policies_held_back", "is_paranoid",
-    "approval_wait_s", "database", "event_webhook", "upstreams",
+    "approval_wait_s", "database", "event_webhook", "upstreams", "fleet", "worker",
 )  # fmt: skip
 
 

@@ -15,6 +15,20 @@ WEBHOOK = """\
 events:
   webhook: {url: 'https://hooks.example.org/in', secret: '${HOOK_SECRET:-a secret of enough letters}'}
 """
+KEY = "ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+FLEET = f"""\
+fleet:
+  nats: {{servers: 'nats://127.0.0.1:1', user: keep, password: hunter2}}
+  runs_on: {{deploy: gpu}}
+  workers:
+    - {{name: one, key: '{KEY}', labels: [gpu], levels: [strict]}}
+    - {{name: two, key: '{KEY}', tools: [grep, read_file], agents: [ada]}}
+worker:
+  nats: {{servers: ['tls://127.0.0.1:2'], nkey_file: own.nk}}
+  servers:
+    - {{name: keep, key: '{KEY}', capabilities: ['fs.read:./', 'net.read:a.example']}}
+    - {{key: '{KEY}', tools: [grep], agents: [ada]}}
+"""
 
 
 def test_neither_counts_before_a_person_accepted_it(tmp_path: Path) -> None:
@@ -42,6 +56,25 @@ def test_both_count_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     }
 
 
+def test_workers_and_servers_count_after_a_person_accepted_them(tmp_path: Path) -> None:
+    configure(tmp_path, FLEET)
+    assert changes(settings_of(tmp_path)) == {}
+    assert [effect.what for effect in project_file(tmp_path).effects] == [
+        "calls of 'deploy' go to workers with the label 'gpu' through NATS at nats://127.0.0.1:1",
+        f"worker 'one' ({KEY}) may run all tools at levels strict for all agents, as gpu",
+        f"worker 'two' ({KEY}) may run tools grep, read_file at all levels for agents ada",
+        'a worker here takes calls through NATS at ["tls://127.0.0.1:2"], nkey_file own.nk',
+        f"server 'keep' ({KEY}) may have all tools run here for all agents with fs.read:./, net.read:a.example",
+        f"server '' ({KEY}) may have tools grep run here for agents ada with no capability",
+    ]
+    accept(tmp_path)
+    settings = settings_of(tmp_path)
+    assert settings.fleet is not None
+    assert [worker.name for worker in settings.fleet.workers] == ["one", "two"]
+    assert settings.worker is not None
+    assert [server.name for server in settings.worker.servers] == ["keep", ""]
+
+
 def test_a_store_that_nobody_answers_for_is_named_without_its_password(tmp_path: Path) -> None:
     configure(tmp_path, STORE)
     accept(tmp_path)
@@ -63,6 +96,9 @@ def test_a_store_that_nobody_answers_for_is_named_without_its_password(tmp_path:
         "database: {url: 'sqlite:////etc/passwd'}",
         "database: {file: 'x'}",
         "database: {url: 'postgresql://keep@127.0.0.1/keep', key: 'hunter2'}",
+        "fleet: {nats: {servers: 'nats://keep:hunter2@127.0.0.1:1'}}",
+        "fleet: {nats: {servers: 'nats://127.0.0.1:1'}, workers: [{name: one, key: 'ed25519:hunter2'}]}",
+        "worker: {servers: [{name: one}]}",
         "events: {webhook: {url: 'http://hooks.example.org/', secret: 'a secret of enough letters'}}",
         "events: {webhook: {url: 'https://u:p@hooks.example.org/', secret: 'a secret of enough letters'}}",
         "events: {webhook: {url: 'https://hooks.example.org/', secret: 'hunter2'}}",

@@ -13,7 +13,15 @@ from tests.docs.markdown import ROOT
 from toolkeep import Keep, ToolFailed
 from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
-from toolkeep.audit.record_kinds import AuditAlarm, SessionEnded, written
+from toolkeep.audit.record_kinds import (
+    AnsweredLate,
+    AnswersSigned,
+    AuditAlarm,
+    RanElsewhere,
+    SessionEnded,
+    WorkerRefused,
+    written,
+)
 from toolkeep.cli.audit import command
 from toolkeep.mcp_client.elicitation import Elicitations
 from toolkeep.mcp_client.elicitation_audit import ActiveCall
@@ -45,7 +53,7 @@ def double(number: int) -> int:
 async def asked_something(record: MemoryRecord) -> None:
     """A server asks for something while it has a call."""
     recorder = Recorder(record.log, record.bodies, record.secret_key)
-    questions = Elicitations(None, "shelf", "ada", lambda _: None, recorder.asked)
+    questions = Elicitations(None, "shelf", "ada", lambda _: None, recorder.note)
     with questions.during_call(ActiveCall("a call")):
         questions.refuse("roots/list")
     await asyncio.sleep(0)
@@ -93,6 +101,9 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
         log.append(msgspec.to_builtins(ended)).result()
         alarm = AuditAlarm(alarm="a", checkpoints=(), origin="o", reason="r", time=ended.time, witness="")
         log.append(msgspec.json.decode(written(alarm))).result()
+        for kind in (RanElsewhere, AnsweredLate, AnswersSigned, WorkerRefused):
+            blank = dict.fromkeys(kind.__struct_fields__, "") | {"type": kind.__name__}
+            log.append(blank).result()
         return [entry.record for entry in (*record.log.entries, *log.read())]
 
 

@@ -87,7 +87,7 @@ def test_what_a_claim_finds(ledger: Ledger, case: str) -> None:
     steps, expected = STEPS[case]
     for action, *values in steps:
         if action == "finish":
-            run(ledger.finish(values[0], values[1], values[2].encode()))
+            run(ledger.finish(values[0], values[1], "arguments-1", values[2].encode()))
         else:
             run(getattr(ledger, action)(*values))
     assert run(ledger.claim("key-1", "call-2", "arguments-1")) == expected
@@ -96,7 +96,7 @@ def test_what_a_claim_finds(ledger: Ledger, case: str) -> None:
 @EACH
 def test_a_result_stays_when_its_claim_is_released(ledger: Ledger) -> None:
     run(ledger.claim("key-1", "call-1", "arguments-1"))
-    run(ledger.finish("key-1", "call-1", b"result-1"))
+    run(ledger.finish("key-1", "call-1", "arguments-1", b"result-1"))
     run(ledger.release("key-1", "call-1"))
     assert run(ledger.claim("key-1", "call-2", "arguments-1")) == DONE
 
@@ -123,7 +123,7 @@ class Broken:
     async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         raise StateUnusable("ledger.db", "disk full", hint="")
 
-    async def finish(self, key: str, call_id: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, argument_hash: str, result: bytes) -> None:
         raise StateUnusable("ledger.db", "disk full", hint="")
 
     async def release(self, key: str, call_id: str) -> None:
@@ -222,7 +222,7 @@ def test_nothing_is_made_before_the_first_claim(folder: Path) -> None:
 def test_results_outlast_the_ledger_and_closing_leaves_no_file_open(folder: Path) -> None:
     first = SqliteLedger(folder)
     assert run(first.claim("key-1", "call-1", "arguments-1")) is None
-    run(first.finish("key-1", "call-1", b"result-1"))
+    run(first.finish("key-1", "call-1", "arguments-1", b"result-1"))
     assert open_files(folder) != []
     first.close()
     assert open_files(folder) == []
@@ -235,7 +235,7 @@ def test_two_ledgers_of_one_folder_see_the_same_claims(folder: Path) -> None:
     first, second = SqliteLedger(folder), SqliteLedger(folder)
     run(first.claim("key-1", "call-1", "arguments-1"))
     assert run(second.claim("key-1", "call-2", "arguments-1")) == RUNNING
-    run(second.finish("key-1", "call-1", b"result-1"))
+    run(second.finish("key-1", "call-1", "arguments-1", b"result-1"))
     assert run(first.claim("key-1", "call-3", "arguments-1")) == DONE
     first.close()
     second.close()

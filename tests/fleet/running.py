@@ -21,6 +21,7 @@ from toolkeep.fleet.fleet_runner import FleetRunner, GrantOf
 from toolkeep.fleet.identity import PrivateKey, PublicKey
 from toolkeep.fleet.messages import Claim, Claims, Job
 from toolkeep.fleet.sealed_session import (
+    ANNOUNCE,
     HELLO,
     SEALED,
     WELCOME,
@@ -221,7 +222,7 @@ class RogueServer:
     async def open(self, announced: bytes | None = None) -> None:
         """Open a session; the tap hears announcements."""
         if announced is None:
-            announced = await self.tap.next(announce(self.worker, b"")[:1])
+            announced = await self.tap.next(ANNOUNCE)
         self.boot = read_announce(announced).boot
         await self.tap.hear(subjects.to_server(self.key.public, self.reply, "*"))
         opening = self.opening()
@@ -315,7 +316,7 @@ class RogueWorker:
     async def announce(self) -> None:
         """Be there, and take the hello."""
         await self.tap.hear(subjects.to_worker(self.key.public))
-        await self.tap.send(subjects.announcement(self.key.public), announce(self.key.public, self.boot))
+        await self.tap.send(subjects.announcement(self.key.public), announce(self.key, self.boot))
         self.hello = await self.tap.next(HELLO)
         hello, _ = read_hello(self.hello)
         self.subject = subjects.to_server(self.server, hello.reply, self.key.public.token)
@@ -337,7 +338,7 @@ class RogueWorker:
     async def beat(self, **changed: Any) -> None:
         """Live."""
         self.beats += 1
-        await self.say(messages.Beat(self.beats, **{"free": 4, **changed}))
+        await self.say(messages.Beat(self.beats, **{"others": 0, **changed}))
 
     async def send(self, *frames: bytes) -> None:
         """Any frames."""
@@ -364,7 +365,6 @@ class RogueWorker:
         """A final answer."""
         facts: dict[str, Any] = {
             "id": job.id,
-            "free": 4,
             "isolation": job.level,
             "enforced": ("x",),
             "body": body,

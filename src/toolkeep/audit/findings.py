@@ -25,6 +25,7 @@ class Kind(StrEnum):
     CUT = "cut off"
     ROOT = "not what was signed"
     KEY = "key"
+    WORKER = "signature of a worker"
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -72,6 +73,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What the given witnesses cosigned last, and when."""
     open_calls: int = 0
     """Calls without an outcome record: in progress, or their process was killed."""
+    unsigned_answers: int = 0
+    """Answers of workers elsewhere that they have not signed (yet)."""
 
     @property
     def is_intact(self) -> bool:
@@ -104,4 +107,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         if self.open_calls:
             open_calls = counted(self.open_calls, "call")
             lines.append(f"  {open_calls} without an outcome: still running, or their process was killed")
+        if self.unsigned_answers:
+            answers = counted(self.unsigned_answers, "answer")
+            lines.append(f"  {answers} of workers without their signature, which follows within a second")
         return "\n".join([*lines, *(f"  - {finding}" for finding in self.findings)])

@@ -12,6 +12,7 @@ import msgspec
 from toolkeep.audit.entry import NO_PREVIOUS, Entry, parse_entry
 from toolkeep.audit.findings import FINDINGS, Finding, Kind, Spot
 from toolkeep.audit.merkle_tree import HASH_BYTES, leaf_hash
+from toolkeep.audit.worker_signatures import WorkerSignatures
 
 
 class Rotation(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,7 @@ class Scan:
         self.entries = 0
         self.open_calls: set[str] = set()
         """Calls without an outcome record."""
+        self.workers = WorkerSignatures()
         self._covered = covered
         self._expected = 0
         self._previous = NO_PREVIOUS
@@ -157,6 +159,8 @@ class Scan:
             rotation = Rotation(index=index, key=str(record.get("key")), next_key=str(record.get("next_key")))
             self.rotations.append(rotation)
         self._follow_call(record)
+        if problem := self.workers.problem(record):
+            self._found(Kind.WORKER, problem, spot, index)
         # A tree with a hole has no meaningful root.
         if not self._has_gap:
             self.leaves += leaf

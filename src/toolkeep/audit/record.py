@@ -24,7 +24,6 @@ from toolkeep.audit.record_kinds import (
     PolicyDecision,
     RanElsewhere,
     Record,
-    ServerAsked,
     ToolCompleted,
     ToolInvoked,
     written,
@@ -184,8 +183,8 @@ class Recorder:
                 return _unrecorded(recorded.request, error)
         return recorded
 
-    def asked(self, record: ServerAsked) -> "asyncio.Future[Leaf]":
-        """Record an elicitation of a server during a call: ordered now, durable once awaited."""
+    def note(self, record: Record) -> "asyncio.Future[Leaf]":
+        """Record what happens beside the stages of a call: ordered now, durable once awaited."""
         try:
             appended: asyncio.Future[Leaf] = asyncio.ensure_future(self._append([record], may_be_alone=False))
         except ToolkeepError as error:

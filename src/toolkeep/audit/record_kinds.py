@@ -165,6 +165,50 @@ class RanElsewhere(Record, frozen=True, kw_only=True, gc=False):
     worker: str
 
 
+class AnsweredLate(Record, frozen=True, kw_only=True, gc=False):
+    """A worker answered a call that had ended before, its outcome unknown (SCL-4)."""
+
+    answer_hash: str
+    call: str
+    codes: tuple[str, ...]
+    enforced: tuple[str, ...]
+    is_settled: bool
+    """Whether the outcome of the call is known now: a cancelled run tells nothing."""
+    isolation: str
+    key: str
+    result_hash: str
+    session: str
+    status: str
+    time: str
+    type: str = "AnsweredLate"
+    worker: str
+
+
+class AnswersSigned(Record, frozen=True, kw_only=True, gc=False):
+    """A worker signed answers that it gave in a session (SCL-3)."""
+
+    answers: tuple[str, ...]
+    """Hashes of jobs and answers, in the order that is signed."""
+    key: str
+    session: str
+    signature: str
+    time: str
+    type: str = "AnswersSigned"
+    worker: str
+
+
+class WorkerRefused(Record, frozen=True, kw_only=True, gc=False):
+    """Frames from a worker, or in its name, counted for nothing (SCL-3)."""
+
+    count: int
+    """How many since the last such record."""
+    reason: str
+    time: str
+    type: str = "WorkerRefused"
+    worker: str
+    """The name of the worker; empty if it is of none that is trusted."""
+
+
 class ToolCompleted(Record, frozen=True, gc=False):
     """The outcome of a call: everything that a receipt shows."""
 

@@ -96,11 +96,11 @@ class VerifierKey(msgspec.Struct, frozen=True, kw_only=True):
         if (signature.name, signature.key_id) != (self.name, self.key_id):
             return False
         if self.algorithm is Algorithm.ED25519:
-            return _is_signed(self.public, signature.signature, text.encode())
+            return is_signed(self.public, signature.signature, text.encode())
         if len(signature.signature) != _TIME_BYTES + _SIGNATURE_BYTES or signature.timestamp >= 1 << 63:
             return False
         message = _timed(text, signature.timestamp)
-        return _is_signed(self.public, signature.signature[_TIME_BYTES:], message)
+        return is_signed(self.public, signature.signature[_TIME_BYTES:], message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,8 @@ def _timed(text: str, timestamp: int) -> bytes:
     return f"cosignature/v1\ntime {timestamp}\n{text}".encode()
 
 
-def _is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
+def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether an Ed25519 key signed a message."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -67,6 +67,7 @@ def verify_scan(scan: Scan, given: VerificationInputs) -> Report:
         cosigned=tuple(verifier.cosigned),
         findings=(*scan.findings, *verifier.findings),
         open_calls=len(scan.open_calls),
+        unsigned_answers=len(scan.workers.unsigned),
     )
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolkeep.config.env_interpolation import TOOL_LISTS
+from toolkeep.config.fleet_settings import NATS_FILES
 from toolkeep.config.settings import Effect, EffectKind, Settings
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.json_values.pointers import escaped
@@ -138,6 +139,8 @@ class ConsentItems:
             place = _shown_place(self._written("database", "url"))
             what = f"custom tools, tokens and idempotency keys are those of {place}"
             yield self._effect("grants", what, "/database/url")
+        yield from self._fleet_grants()
+        yield from self._worker_grants()
         for name, pointer in self._variables:
             yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
 
@@ -154,6 +157,37 @@ class ConsentItems:
         for index in range(len(audit.get("witness_for") or ())):
             what = f"a server cosigns the log of {self._written('audit', 'witness_for', index)}"
             yield self._effect("grants", what, f"/audit/witness_for/{index}")
+
+    def _fleet_grants(self) -> Iterator[Effect]:
+        fleet = self._document.data.get("fleet") or {}
+        for tool, label in (fleet.get("runs_on") or {}).items():
+            on = f" with the label '{visible(label)}'" if label else ""
+            what = f"calls of '{visible(tool)}' go to workers{on} through NATS at {self._nats('fleet')}"
+            yield self._effect("grants", what, f"/fleet/runs_on/{escaped(tool)}")
+        for index, worker in enumerate(fleet.get("workers") or ()):
+            tools, levels, agents = (_all_or(worker, key) for key in ("tools", "levels", "agents"))
+            labels = f", as {', '.join(worker['labels'])}" if worker.get("labels") else ""
+            named = f"worker '{worker['name']}' ({worker['key']})"
+            what = f"{named} may run {tools} at {levels} for {agents}{labels}"
+            yield self._effect("grants", visible(what), f"/fleet/workers/{index}")
+
+    def _worker_grants(self) -> Iterator[Effect]:
+        worker = self._document.data.get("worker") or {}
+        if worker.get("nats"):
+            what = f"a worker here takes calls through NATS at {self._nats('worker')}"
+            yield self._effect("grants", what, "/worker/nats")
+        for index, server in enumerate(worker.get("servers") or ()):
+            tools, agents = _all_or(server, "tools"), _all_or(server, "agents")
+            held = ", ".join(server.get("capabilities") or ()) or "no capability"
+            named = f"server '{server.get('name') or ''}' ({server['key']})"
+            what = f"{named} may have {tools} run here for {agents} with {held}"
+            yield self._effect("grants", visible(what), f"/worker/servers/{index}")
+
+    def _nats(self, key: str) -> str:
+        """The addresses, and the files that sign in there."""
+        said = self._document.data[key]["nats"]
+        files = "".join(f", {name} {_text(said[name])}" for name in NATS_FILES if name in said)
+        return visible(f"{_text(said['servers'])}{files}")
 
     def _upstream_grants(self) -> Iterator[Effect]:
         for upstream, said in (self._data.get("upstreams") or {}).items():
@@ -237,6 +271,12 @@ class ConsentItems:
         if idle_s is not None:
             what = f"after {idle_s:g} s without a call, a remote caller's session begins anew"
             yield self._effect("loosens", what, "/flow/idle_s")
+
+
+def _all_or(said: Mapping[str, Any], key: str) -> str:
+    """A list of names as a file says it; by default everything."""
+    names = said.get(key) or ["*"]
+    return f"all {key}" if "*" in names else f"{key} {', '.join(map(str, names))}"
 
 
 def _tool_of(operation: str, upstream: str) -> str:

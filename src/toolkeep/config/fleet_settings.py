@@ -7,6 +7,8 @@ import msgspec
 
 from toolkeep.definitions.capability import Capability
 
+NATS_FILES: Final = ("nkey_file", "ca_file", "certificate_file", "key_file")
+
 
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How NATS is reached."""
@@ -76,9 +78,7 @@ Absolute = Callable[[Any], str]
 
 def _nats(data: Data, absolute: Absolute) -> NatsSettings:
     servers = data["servers"]
-    files = {
-        name: absolute(data.get(name)) for name in ("nkey_file", "ca_file", "certificate_file", "key_file")
-    }
+    files = {name: absolute(data.get(name)) for name in NATS_FILES}
     return NatsSettings(
         servers=(servers,) if isinstance(servers, str) else tuple(servers),
         user=data.get("user") or "",
@@ -137,10 +137,18 @@ _NATS: Final[Data] = {
     "description": "How NATS is reached.",
     "required": ["servers"],
     "properties": {
-        "servers": {"anyOf": [_ADDRESS, {"type": "array", "minItems": 1, "maxItems": 64, "items": _ADDRESS}]},
+        "servers": {
+            "anyOf": [_ADDRESS, {"type": "array", "minItems": 1, "maxItems": 64, "items": _ADDRESS}],
+            "description": "Address, or those of a cluster; `tls://` demands TLS.",
+        },
         "nkey_file": {**_FILE, "description": "The seed of an nkey."},
-        "user": {"type": "string", "maxLength": 256},
-        "password": {"type": "string", "maxLength": 1024, "writeOnly": True},
+        "user": {"type": "string", "maxLength": 256, "description": "Name of a user of NATS."},
+        "password": {
+            "type": "string",
+            "maxLength": 1024,
+            "writeOnly": True,
+            "description": "Its password; better read it from a variable.",
+        },
         "ca_file": {**_FILE, "description": "Who signs the certificates of the servers."},
         "certificate_file": {**_FILE, "description": "The own certificate, for TLS on both sides."},
         "key_file": {**_FILE, "description": "The private key of that certificate."},

@@ -20,6 +20,7 @@ from toolkeep.calls import (
     Denied,
     Diagnosis,
     PermittedCall,
+    RanOn,
     RawOutput,
     RecordedCall,
     Refusal,
@@ -149,6 +150,28 @@ class Executor:
             execute_ms=execute_ms,
             enforced=enforced,
             resource_use=slot.resource_use,
+        )
+
+    def late_outcome(
+        self, call: RecordedCall, value: Callable[[], Any], ran_on: RanOn, secrets: Mapping[str, str]
+    ) -> RawOutput | Refusal:
+        """The outcome of a run whose answer came after its call had ended; `value` returns or raises it."""
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            answered.set_result(value())
+        except Exception as error:  # noqa: BLE001 -- what the worker says became of it
+            answered.set_exception(error)
+        outcome = self._outcome(_Run(call, secrets), answered)
+        if isinstance(outcome, _Failure):
+            return outcome.refusal
+        if type(outcome) is Refusal:
+            return outcome
+        return RawOutput(
+            call=call,
+            value=outcome[0],
+            isolation=ran_on.isolation,
+            execute_ms=0.0,
+            enforced=ran_on.enforced,
         )
 
     def confinement(self, call: RecordedCall, slot: Slot | None) -> tuple[str, tuple[str, ...]]:

@@ -34,8 +34,8 @@ class Ledger(Protocol):
     async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         """None if the claim is now ours; else the existing one."""
 
-    async def finish(self, key: str, call_id: str, result: bytes) -> None:
-        """Store the result of a claimed call."""
+    async def finish(self, key: str, call_id: str, argument_hash: str, result: bytes) -> None:
+        """Store the result of a claimed call, or its real one if that comes late."""
 
     async def release(self, key: str, call_id: str) -> None:
         """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
@@ -60,7 +60,7 @@ class MemoryLedger:
         self._calls[key] = call_id
         return None
 
-    async def finish(self, key: str, call_id: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, argument_hash: str, result: bytes) -> None:
         """Store the result of a claimed call."""
         if self._calls.get(key) != call_id:
             return
@@ -78,17 +78,19 @@ class MemoryLedger:
 class Claim:
     """The claim of one call; a call without a key has an empty one, which does nothing."""
 
-    def __init__(self, ledger: Ledger | None, key: str, call_id: str = "") -> None:
+    def __init__(self, ledger: Ledger | None, key: str, call_id: str = "", argument_hash: str = "") -> None:
         self._ledger = ledger
         self._key = key
         self._call_id = call_id
+        self._argument_hash = argument_hash
 
     async def finish(self, result: ToolResult, *, keeps_value: bool = True) -> None:
         """Store the result; for tools with secrets, everything except the value."""
         if self._ledger and self._key:
             # The ledger is a file on disk: secrets must not be stored there.
             kept = result if keeps_value else msgspec.structs.replace(result, value=None)
-            await _settled(self._ledger.finish(self._key, self._call_id, encode(kept)))
+            stored = self._ledger.finish(self._key, self._call_id, self._argument_hash, encode(kept))
+            await _settled(stored)
 
     async def release(self) -> None:
         """Nothing was run; free the key."""
@@ -122,7 +124,7 @@ async def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Clai
         message = f"The call could not be claimed ({type(error).__name__}); nothing was run"
         return refuse(call.request, Code.NOT_RECORDED, message, "Tell the operator.")
     if earlier is None:
-        return Claim(ledger, key, ours)
+        return Claim(ledger, key, ours, argument_hash)
     # Returning the old result would tell the caller that other arguments had been used.
     if earlier.argument_hash != argument_hash:
         message = "The idempotency key was used for a call with other arguments"

@@ -13,7 +13,7 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import Any, Final
 
-from toolkeep.authoring.agent_tool_class import AgentTool
+from toolkeep.authoring.code_reference import is_live
 from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import InvokeResult, ToolContext, ToolFailed
@@ -36,7 +36,7 @@ class InProcessRunner:
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is live code without required isolation."""
         wanted = tool.definition.constraints.required_isolation
-        return (wanted is None or wanted is _NONE) and isinstance(tool.runner, (FunctionTool, AgentTool))
+        return (wanted is None or wanted is _NONE) and is_live(tool.runner)
 
     def isolation(self, tool: RegisteredTool) -> str:
         """`none`, for every tool."""

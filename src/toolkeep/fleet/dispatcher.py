@@ -30,6 +30,7 @@ from toolkeep.fleet.sealed_session import (
     WELCOME,
     FrameInvalid,
     Opening,
+    check_announce,
     read_announce,
     session_of,
 )
@@ -67,6 +68,16 @@ class Ran(NamedTuple):
     answer_hash: str = ""
 
 
+class SignedAnswers(NamedTuple):
+    """Answers of one session, and the signature of its worker over them."""
+
+    worker: TrustedWorker
+    session: str
+    answers: tuple[str, ...]
+    """Hashes, in the order that is signed."""
+    signature: bytes
+
+
 class Refused(msgspec.Struct, frozen=True):
     """A frame that counted for nothing."""
 
@@ -94,12 +105,19 @@ class _Known:
     def __init__(self, trusted: TrustedWorker) -> None:
         self.trusted = trusted
         self.key = PublicKey.read(trusted.key)
+        self.boot = b""
         self.opening: Opening | None = None
+        self.opening_boot = b""
         self.opened_at = float("-inf")
         self.current: WorkerSession | None = None
         self.old: list[WorkerSession] = []
         self.refused = ""
         """Why no session with it was opened."""
+
+    def is_news(self, boot: bytes) -> bool:
+        """Whether a hello is due, now that its process tells of itself."""
+        has_session = self.current is not None and self.boot == boot and self.current.has_lease
+        return not has_session and time.monotonic() - self.opened_at >= _OPEN_SECONDS
 
     def retire(self) -> None:
         """Make place for a new session; the old ones are kept for the answers that they still owe."""
@@ -123,12 +141,14 @@ class Dispatcher:
         *,
         refused: Callable[[Refused], None],
         late: Callable[[str, Ran], None],
+        signed: Callable[[SignedAnswers], None],
     ) -> None:
         """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before."""
         self._settings = settings
         self._key = key
         self._refused = refused
         self._late = late
+        self._signed = signed
         self._link = NatsLink(settings.nats, "toolkeep server")
         self._reply = os.urandom(8).hex()
         self._hellos = 0
@@ -201,7 +221,9 @@ class Dispatcher:
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
 
     async def _place(self, place: Place) -> WorkerSession:
-        """A worker with a free slot, which is taken."""
+        """A worker with a free slot, which is reserved."""
+        if not self._queue and (best := self._best(place)) is not None:
+            return best
         waiting = self._queue.setdefault(place.agent, deque())
         if len(waiting) >= _QUEUED:
             reason = f"{_QUEUED} calls of agent '{place.agent}' wait for a worker"
@@ -214,7 +236,7 @@ class Dispatcher:
             return await waiter.future
         except asyncio.CancelledError:
             if waiter.future.done() and not waiter.future.cancelled() and not waiter.future.exception():
-                waiter.future.result().free += 1
+                waiter.future.result().reserved -= 1
             raise
         finally:
             patience.cancel()
@@ -243,6 +265,16 @@ class Dispatcher:
             and known.current.fits(place.tool, place.label, place.level, place.agent)
         ]
 
+    def _best(self, place: Place) -> WorkerSession | None:
+        """The least busy worker that fits, with a slot reserved; None if all are full."""
+        best, most = None, 0.0
+        for session in self._fitting(place):
+            if (share := session.free / session.claims.slots) > most:
+                best, most = session, share
+        if best is not None:
+            best.reserved += 1
+        return best
+
     def _pump(self) -> None:
         """Give free slots to those who wait: one call of each agent in turn."""
         is_moving = True
@@ -257,29 +289,24 @@ class Dispatcher:
                     continue
                 # An agent's first call may wait for a rare worker, and its others need not.
                 for waiter in waiting:
-                    free = [one for one in self._fitting(waiter.place) if one.free > 0]
-                    if free and not waiter.future.done():
-                        best = max(free, key=lambda one: one.free / max(1, one.claims.slots))
-                        best.free -= 1
+                    if waiter.future.done():
+                        continue
+                    if (best := self._best(waiter.place)) is not None:
                         waiter.future.set_result(best)
                         self._queue.move_to_end(agent)
                         is_moving = True
                         break
 
-    def _hear_announcement(self, subject: str, frame: bytes) -> None:
-        # By its subject, which is what NATS lets an account publish: a worker must not announce another.
-        known = self._known.get(subject.rpartition(".")[2])
+    def _hear_announcement(self, _: str, frame: bytes) -> None:
+        """Say hello to a trusted worker that is new, or was started again."""
         try:
             announced = read_announce(frame)
-        except FrameInvalid:
+            known = self._known.get(PublicKey(announced.worker).token)
+            if known is None or not known.is_news(announced.boot):
+                return
+            check_announce(frame, known.key)
+        except (FrameInvalid, ValueError):
             return  # anybody can say anything here
-        if known is None or announced.worker != known.key.raw:
-            return
-        # The boot of the session, not the one announced last: who forges another would end the session.
-        if known.current is not None and known.current.boot == announced.boot and known.current.has_lease:
-            return
-        if time.monotonic() - known.opened_at < _OPEN_SECONDS:
-            return
         known.opened_at = time.monotonic()
         self._hellos += 1
         known.opening = Opening(
@@ -291,6 +318,7 @@ class Dispatcher:
             number=self._hellos,
             lease_ms=round(self._settings.lease_s * 1000),
         )
+        known.opening_boot = announced.boot
         self._send(known, known.opening.frame)
 
     def _send(self, known: _Known, frame: bytes) -> None:
@@ -343,11 +371,14 @@ class Dispatcher:
             self._settings.lease_s,
             lambda frame: self._send(known, frame),
         )
-        session.boot = opening.boot
-        session.on_late = lambda job_id, answer: self._late(
-            job_id.rpartition(".")[0], Ran(answer, known.trusted, session.id.hex())
+        worker, name = known.trusted, session.id.hex()
+        session.on_late = lambda answer, hashed: self._late(
+            answer.id.rpartition(".")[0], Ran(answer, worker, name, hashed.hex())
         )
-        known.current, known.refused = session, ""
+        session.on_signed = lambda hashes, signature: self._signed(
+            SignedAnswers(worker, name, tuple(one.hex() for one in hashes), signature)
+        )
+        known.current, known.boot, known.refused = session, known.opening_boot, ""
         session.greet()
 
     async def _tick(self) -> None:

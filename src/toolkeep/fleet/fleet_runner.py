@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jiter
 import msgspec
@@ -15,7 +15,7 @@ from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.execution.streamed_output import listener_of
-from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused
+from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused, SignedAnswers
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
 from toolkeep.fleet.sealed_session import FrameInvalid
@@ -25,6 +25,19 @@ log = logging.getLogger("toolkeep.fleet")
 
 GrantOf = Callable[[str], Grant]
 """What an agent holds."""
+
+
+class FleetReports(Protocol):
+    """Hears what workers do beside answering in time."""
+
+    def refused(self, refused: Refused) -> None:
+        """A frame counted for nothing."""
+
+    def signed(self, signed: SignedAnswers) -> None:
+        """A worker signed answers that it gave."""
+
+    def late(self, call_id: str, ran: Ran) -> None:
+        """A worker answered after it was given up."""
 
 
 class FleetRunner:
@@ -37,7 +50,12 @@ class FleetRunner:
         self._key = key
         self._project = project
         self._grant_of = grant_of
+        self._reports: FleetReports | None = None
         self._dispatchers: dict[asyncio.AbstractEventLoop, asyncio.Task[Dispatcher]] = {}
+
+    def report_to(self, reports: FleetReports) -> None:
+        """Tell what workers do; before the first call."""
+        self._reports = reports
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether the configuration sends it to workers."""
@@ -81,10 +99,7 @@ class FleetRunner:
                 Code.OUTCOME_UNKNOWN, reason, "Find out what it did before you call again."
             ) from lost
         _note(slot, ran)
-        if ran.answer.failure is None and ran.answer.isolation != job.level:
-            reason = f"Tool '{tool.name}' may have run: its worker does not say that it was confined as asked"
-            raise RunRefused(Code.OUTPUT_INVALID, reason, "Tell the operator.")
-        return _value(call, ran)
+        return value_of(call, ran)
 
     def _job(self, call: RecordedCall, known: ToolContext, code: str) -> Job:
         request, grant = call.request, self._grant_of(call.request.agent)
@@ -125,7 +140,12 @@ class FleetRunner:
             ) from error
 
     async def _start(self) -> Dispatcher:
-        dispatcher = Dispatcher(self._settings, self._key(), refused=_refused, late=_late)
+        reports = self._reports
+        if reports is None:
+            raise RuntimeError("nobody records what workers do")
+        dispatcher = Dispatcher(
+            self._settings, self._key(), refused=reports.refused, late=reports.late, signed=reports.signed
+        )
         await dispatcher.start()
         return dispatcher
 
@@ -136,17 +156,15 @@ class FleetRunner:
             await started.result().close()
 
 
-def _refused(refused: Refused) -> None:
-    log.warning("a frame was refused", extra={"worker": refused.worker, "reason": refused.reason})
-
-
-def _late(call_id: str, ran: Ran) -> None:
-    log.warning("an answer came late", extra={"call": call_id, "worker": ran.worker.name})
-
-
 def _note(slot: Any, ran: Ran) -> None:
+    slot.ran_on = ran_on(ran)
+    slot.note_use(ran.answer.cpu_ms, ran.answer.peak_bytes)
+
+
+def ran_on(ran: Ran) -> RanOn:
+    """Who answered, and what it says of the run."""
     answer = ran.answer
-    slot.ran_on = RanOn(
+    return RanOn(
         worker=ran.worker.name,
         key=ran.worker.key,
         session=ran.session,
@@ -154,7 +172,6 @@ def _note(slot: Any, ran: Ran) -> None:
         isolation=answer.isolation,
         enforced=answer.enforced,
     )
-    slot.note_use(answer.cpu_ms, answer.peak_bytes)
 
 
 def _piece(body: bytes) -> Any:
@@ -164,10 +181,16 @@ def _piece(body: bytes) -> Any:
         raise FrameInvalid("it holds no piece of output") from error
 
 
-def _value(call: RecordedCall, ran: Ran) -> Any:
+def value_of(call: RecordedCall, ran: Ran) -> Any:
+    """What the tool returned, or raised, as a run here would have."""
     answer = ran.answer
     if answer.failure is not None:
         raise _raised(answer.failure)
+    if answer.isolation != isolation_of(call.tool):
+        reason = (
+            f"Tool '{call.tool.name}' may have run: its worker does not say that it was confined as asked"
+        )
+        raise RunRefused(Code.OUTPUT_INVALID, reason, "Tell the operator.")
     if answer.is_bytes:
         return answer.body
     try:

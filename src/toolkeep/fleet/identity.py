@@ -17,6 +17,7 @@ from toolkeep.storage.state_folder import make_private
 
 _PREFIX: Final = "ed25519:"
 _BYTES: Final = 32
+"""Of an Ed25519 key, fixed by RFC 8032."""
 
 
 class PublicKey:

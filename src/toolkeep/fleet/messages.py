@@ -92,15 +92,16 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     """The worker lives and asks for its lease."""
 
     number: int
-    free: int
+    others: int
+    """Slots that jobs of others hold."""
     running: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()
     """Jobs whose final answer the server has not confirmed."""
     is_draining: bool = False
 
 
-class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="accepted"):
-    """The job runs."""
+class Running(msgspec.Struct, frozen=True, array_like=True, tag="running"):
+    """The job that was asked about runs."""
 
     id: str
 
@@ -112,7 +113,6 @@ class NotRun(msgspec.Struct, frozen=True, array_like=True, tag="not_run"):
     why: str
     """One of `NotRunReason`."""
     detail: str = ""
-    free: int = 0
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
@@ -153,7 +153,6 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="final"):
     """How a job ended: with a value, or with a failure."""
 
     id: str
-    free: int
     isolation: str
     enforced: tuple[str, ...]
     body: bytes = b""
@@ -171,7 +170,7 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
     signature: bytes
 
 
-ToServer = Beat | Accepted | NotRun | Told | Piece | Answer | Signed
+ToServer = Beat | Running | NotRun | Told | Piece | Answer | Signed
 
 BUSY, DRAINING, NO_LEASE = "busy", "draining", "no lease"
 UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN = (

@@ -13,7 +13,7 @@ from toolkeep.config.fleet_settings import TrustedWorker, covers
 from toolkeep.fleet import messages
 from toolkeep.fleet.identity import PublicKey
 from toolkeep.fleet.messages import (
-    Accepted,
+    BUSY,
     Answer,
     Ask,
     Beat,
@@ -23,6 +23,7 @@ from toolkeep.fleet.messages import (
     NotRun,
     Piece,
     Renew,
+    Running,
     Signed,
     Told,
 )
@@ -56,7 +57,6 @@ class Flight(msgspec.Struct, eq=False):
     sent_at: float
     on_progress: Callable[[float, float | None, str], None] | None = None
     on_output: Callable[[bytes], None] | None = None
-    is_accepted: bool = False
     asked_at: float = 0.0
     answer_hash: bytes = b""
 
@@ -77,15 +77,12 @@ class WorkerSession:
         self.key = key
         self.claims = claims
         self.tools = {(one.name, one.definition_hash, one.code_hash) for one in claims.tools}
-        self.free = 0
-        """Slots, as last told, without those that jobs on their way will take."""
+        self.reserved = 0
+        """Slots for jobs that are about to be sent."""
+        self._others = 0
         self.flights: dict[str, Flight] = {}
         self.is_draining = False
-        self.boot = b""
-        """Of the worker's process."""
         self.seen_at = time.monotonic()
-        self.signed = 0
-        """Answers that the worker has signed."""
         self._lost: dict[str, bytes] = {}
         self._sealed = sealed
         self._lease_s = lease_s
@@ -93,12 +90,18 @@ class WorkerSession:
         self._heard: list[str] = []
         self._dead_at = float("-inf")
         self._transcript = Transcript(sealed.id)
-        self.on_late: Callable[[str, Answer], None] = lambda _job, _answer: None
+        self.on_late: Callable[[Answer, bytes], None] = lambda _answer, _hash: None
+        self.on_signed: Callable[[list[bytes], bytes], None] = lambda _hashes, _signature: None
 
     @property
     def id(self) -> bytes:
         """Names it in frames."""
         return self._sealed.id
+
+    @property
+    def free(self) -> int:
+        """Slots that are free, as far as is known: other servers take some, too."""
+        return self.claims.slots - self._others - len(self.flights) - self.reserved
 
     @property
     def has_lease(self) -> bool:
@@ -128,11 +131,12 @@ class WorkerSession:
         return packed
 
     def take(self, flight: Flight) -> None:
-        """Send a job."""
-        self.flights[flight.job.id] = flight
+        """Send a job, for which a slot was reserved."""
+        self.reserved -= 1
         packed = self.say(flight.job)
         flight.job_hash = hashlib.sha256(packed).digest()
         flight.sent_at = time.monotonic()
+        self.flights[flight.job.id] = flight
 
     def cancel(self, job_id: str) -> None:
         """Have a job ended; its answer still comes."""
@@ -152,8 +156,7 @@ class WorkerSession:
     def _beat(self, beat: Beat, _: bytes) -> None:
         now = time.monotonic()
         self.is_draining = beat.is_draining
-        on_their_way = sum(1 for one in self.flights.values() if not one.is_accepted)
-        self.free = beat.free - on_their_way
+        self._others = beat.others
         heard, self._heard = tuple(self._heard), []
         self.say(Renew(beat.number, heard))
         self._dead_at = now + self._lease_s + 2 * MARGIN_SECONDS
@@ -165,13 +168,13 @@ class WorkerSession:
                 self.say(Ask(job_id))
         self._heard += [job_id for job_id in beat.finished if job_id not in self.flights]
 
-    def _accepted(self, accepted: Accepted, _: bytes) -> None:
-        if (flight := self.flights.get(accepted.id)) is not None:
-            flight.is_accepted = True
+    def _running(self, running: Running, _: bytes) -> None:
+        """It was asked about and is there: nothing to do but wait."""
 
     def _not_run(self, not_run: NotRun, _: bytes) -> None:
         if (flight := self.flights.pop(not_run.id, None)) is not None:
-            self.free = not_run.free
+            if not_run.why == BUSY:  # until its next beat, which says how busy
+                self._others = max(self._others, self.claims.slots - len(self.flights))
             _settle(flight, not_run)
 
     def _progress(self, told: Told, _: bytes) -> None:
@@ -189,19 +192,18 @@ class WorkerSession:
         if flight is not None:
             self._heard.append(answer.id)
             flight.answer_hash = self._transcript.add(answer.id, flight.job_hash, packed)
-            self.free = answer.free - sum(1 for one in self.flights.values() if not one.is_accepted)
             _settle(flight, answer)
         elif (job_hash := self._lost.pop(answer.id, None)) is not None:
             self._heard.append(answer.id)
-            self._transcript.add(answer.id, job_hash, packed)
-            self.on_late(answer.id, answer)
+            self.on_late(answer, self._transcript.add(answer.id, job_hash, packed))
         else:
             raise FrameInvalid("it answers no job that it has")
 
     def _signed(self, signed: Signed, _: bytes) -> None:
-        if not self._transcript.check(signed, self.key):
+        leaves = self._transcript.check(signed, self.key)
+        if leaves is None:
             raise FrameInvalid("it signs other answers than it gave")
-        self.signed += len(signed.ids)
+        self.on_signed(leaves, signed.signature)
 
     def lose(self) -> None:
         """Give up what it has: its lease is over."""
@@ -220,7 +222,7 @@ def _settle(flight: Flight, outcome: Outcome) -> None:
 
 _HANDLERS: Final[dict[type, Callable[[WorkerSession, Any, bytes], None]]] = {
     Beat: WorkerSession._beat,  # noqa: SLF001 -- its own methods, by the kind of message
-    Accepted: WorkerSession._accepted,  # noqa: SLF001
+    Running: WorkerSession._running,  # noqa: SLF001
     NotRun: WorkerSession._not_run,  # noqa: SLF001
     Told: WorkerSession._progress,  # noqa: SLF001
     Piece: WorkerSession._piece,  # noqa: SLF001

@@ -9,11 +9,11 @@ of the time. What is lost is the last second of a worker that dies.
 import hashlib
 from typing import Final
 
+from toolkeep.audit.worker_signatures import answers_message
 from toolkeep.fleet.identity import PrivateKey, PublicKey
 from toolkeep.fleet.messages import Signed
 
 BATCH: Final = 256
-_PURPOSE: Final = b"toolkeep fleet 1 answers "
 _KEPT: Final = 16 * BATCH
 """Answers that wait for their signature; more than a worker that signs leaves."""
 
@@ -39,14 +39,14 @@ class Transcript:
     def sign(self, key: PrivateKey) -> Signed:
         """Sign the oldest that are not signed yet."""
         ids = tuple(self._leaves)[:BATCH]
-        return Signed(ids, key.sign(self._taken(ids)))
+        return Signed(ids, key.sign(answers_message(self._session, self._taken(ids))))
 
-    def check(self, signed: Signed, key: PublicKey) -> bool:
-        """Whether the worker signed what it answered; each answer once."""
+    def check(self, signed: Signed, key: PublicKey) -> list[bytes] | None:
+        """The hashes that the worker signed, each answer once; None if it signed something else."""
         if len(set(signed.ids)) != len(signed.ids) or not self._leaves.keys() >= set(signed.ids):
-            return False
-        return key.has_signed(signed.signature, self._taken(signed.ids))
+            return None
+        leaves = self._taken(signed.ids)
+        return leaves if key.has_signed(signed.signature, answers_message(self._session, leaves)) else None
 
-    def _taken(self, ids: tuple[str, ...]) -> bytes:
-        leaves = b"".join(self._leaves.pop(one) for one in ids)
-        return _PURPOSE + self._session + hashlib.sha256(leaves).digest()
+    def _taken(self, ids: tuple[str, ...]) -> list[bytes]:
+        return [self._leaves.pop(one) for one in ids]

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -45,9 +46,9 @@ class Jobs(Take):
         self._tasks: dict[tuple[bytes, str], asyncio.Task[None]] = {}
         self.is_draining = False
 
-    def free(self) -> int:
-        """Slots that a job may take."""
-        return 0 if self.is_draining else self._slots - len(self._tasks)
+    def taken(self) -> int:
+        """Slots that jobs hold."""
+        return len(self._tasks)
 
     def claims(self) -> tuple[Claim, ...]:
         """The tools that this worker has and can confine."""
@@ -68,7 +69,6 @@ class Jobs(Take):
                 log.warning("a job was refused", extra={"server": server, "why": why, "detail": detail})
             session.refuse(job.id, why, detail)
             return
-        session.accept(job.id)
         task = asyncio.ensure_future(self._run(session, job, tool))
         self._tasks[session.id, job.id] = task
         task.add_done_callback(lambda _: self._tasks.pop((session.id, job.id), None))
@@ -79,7 +79,7 @@ class Jobs(Take):
             return NO_LEASE, ""
         if self.is_draining:
             return DRAINING, ""
-        if self.free() <= 0:
+        if self.taken() >= self._slots:
             return BUSY, ""
         if tool is None or not tool.is_enabled or tool.definition_hash != job.definition_hash:
             return UNKNOWN_TOOL, job.tool
@@ -143,7 +143,7 @@ class Jobs(Take):
         return DecidedCall(
             request=request,
             tool=tool,
-            grant=Grant.read(capabilities=job.capabilities, permissions=job.permissions),
+            grant=_grant(job.capabilities, job.permissions),
             ceiling=Grant(capabilities=session.trusted.capabilities, permissions=job.permissions),
             deadline_s=job.deadline_ms / 1000,
             output_bytes=job.output_bytes,
@@ -161,7 +161,6 @@ class Jobs(Take):
         used = outcome.resource_use
         return Answer(
             job.id,
-            self.free() + 1,
             outcome.isolation,
             outcome.enforced,
             body,
@@ -172,7 +171,12 @@ class Jobs(Take):
         )
 
     def _failed(self, job: Job, failure: Failure) -> Answer:
-        return Answer(job.id, self.free() + 1, "", (), failure=failure)
+        return Answer(job.id, "", (), failure=failure)
+
+
+@lru_cache(maxsize=1_000)
+def _grant(capabilities: tuple[str, ...], permissions: tuple[str, ...]) -> Grant:
+    return Grant.read(capabilities=capabilities, permissions=permissions)
 
 
 def _failure(refusal: Refusal) -> Failure:

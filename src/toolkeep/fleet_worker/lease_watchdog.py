@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 _LOOK_SECONDS: Final = 0.05
+"""A tenth of the margin that a lease leaves."""
 _NUMBER: Final = struct.Struct("d")
 
 

@@ -11,7 +11,7 @@ import msgspec
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.fleet import messages
 from toolkeep.fleet.identity import PrivateKey
-from toolkeep.fleet.messages import NEVER_SEEN, Accepted, Answer, Ask, Beat, Cancel, Job, NotRun, Renew
+from toolkeep.fleet.messages import NEVER_SEEN, Answer, Ask, Beat, Cancel, Job, NotRun, Renew, Running
 from toolkeep.fleet.remote_worker import MARGIN_SECONDS
 from toolkeep.fleet.sealed_session import FrameInvalid, SealedSession
 from toolkeep.fleet.transcript import BATCH, Transcript
@@ -40,8 +40,8 @@ class Take:
         """Cancel a job."""
         raise NotImplementedError
 
-    def free(self) -> int:
-        """Free slots."""
+    def taken(self) -> int:
+        """Slots that jobs hold."""
         raise NotImplementedError
 
 
@@ -99,7 +99,15 @@ class ServerSession:
         while len(self._beats) > 64:
             del self._beats[next(iter(self._beats))]
         finished = tuple(self._answers)[:1000]
-        self.say(Beat(self._number, self._jobs.free(), tuple(self.running), finished, is_draining))
+        self.say(
+            Beat(
+                self._number,
+                self._jobs.taken() - len(self.running),
+                tuple(self.running),
+                finished,
+                is_draining,
+            )
+        )
         if len(self._transcript):
             self.sign()
 
@@ -141,23 +149,19 @@ class ServerSession:
 
     def _ask(self, ask: Ask) -> None:
         if ask.id in self.running:
-            self.say(Accepted(ask.id))
+            self.say(Running(ask.id))
         elif ask.id in self._answers:
             self._send(self._sealed.seal(self._answers[ask.id]))
         else:
             self._never[ask.id] = None
             while len(self._never) > _REFUSED:
                 del self._never[next(iter(self._never))]
-            self.say(NotRun(ask.id, NEVER_SEEN, free=self._jobs.free()))
-
-    def accept(self, job_id: str) -> None:
-        """Tell that a job runs."""
-        self.say(Accepted(job_id))
+            self.say(NotRun(ask.id, NEVER_SEEN))
 
     def refuse(self, job_id: str, why: str, detail: str = "") -> None:
         """Tell that no line of a job ran."""
         self.running.pop(job_id, None)
-        self.say(NotRun(job_id, why, detail[:300], self._jobs.free()))
+        self.say(NotRun(job_id, why, detail[:300]))
 
     def finish(self, answer: Answer) -> None:
         """Tell how a job ended; it is kept until the server has it."""

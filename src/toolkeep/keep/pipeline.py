@@ -78,8 +78,10 @@ from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
     from toolkeep.audit.entry import Leaf
+    from toolkeep.fleet.dispatcher import Ran
     from toolkeep.fleet.fleet_runner import FleetRunner
     from toolkeep.flow.tracker import Flow
+    from toolkeep.keep.fleet_records import FleetRecords
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.sandbox.launch import EarlyStart
     from toolkeep.wasm.compiled_cache import CompiledModules
@@ -181,6 +183,12 @@ class Pipeline:
             return McpRunner(self.processes, machine, contacts, tell, asked, trusted, sign_ins, answerer)
 
         self.fleet = fleet
+        self._fleet_records: FleetRecords | None = None
+        if fleet is not None:
+            from toolkeep.keep import fleet_records
+
+            self._fleet_records = fleet_records.FleetRecords(self.recorder, bus, self._answered_late)
+            fleet.report_to(self._fleet_records)
         runners: list[Runner] = [
             *([fleet] if fleet is not None else ()),
             InProcessRunner(self._threads),
@@ -206,8 +214,9 @@ class Pipeline:
         """Terminate every confined process of this event loop."""
         await self.processes.close()
         await self.sandbox.close()
-        if self.fleet is not None:
+        if self.fleet is not None and self._fleet_records is not None:
             await self.fleet.close()
+            await self._fleet_records.close()
 
     def close(self) -> None:
         """Close the record; later calls are refused."""
@@ -703,8 +712,27 @@ class Pipeline:
             for gave_way in self._pending.put(state.recorded, state.claim):
                 left = CallState.going_on(*gave_way)
                 await left.settle(left.refused(_left_waiting(left.request)))
+        if self._fleet_records is not None and state.has_run and result.code is Code.OUTCOME_UNKNOWN:
+            self._fleet_records.ended(state)
         self._tell(state, result)
         return result
+
+    async def _answered_late(self, state: CallState, ran: "Ran") -> ToolResult:
+        """The result of a call whose worker answered after it was given up."""
+        from toolkeep.fleet.fleet_runner import ran_on, value_of
+
+        recorded = state.recorded
+        if recorded is None:
+            raise TypeError("a call that was not recorded did not run")
+        late = CallState.going_on(recorded, state.claim)
+        secrets = self._secrets_of(recorded.tool)
+        try:
+            raw = _passed(
+                self.executor.late_outcome(recorded, lambda: value_of(recorded, ran), ran_on(ran), secrets)
+            )
+            return await self._finished(late, raw, NO_SLOT)
+        except _Ended as ended:
+            return late.refused(ended.refusal)
 
     async def _observed_remotely(self, state: CallState, result: ToolResult) -> ToolResult:
         noting = self._noting.pop(state.request.id, None)
@@ -775,11 +803,11 @@ class Pipeline:
             if self.flow.is_remote:
                 return asyncio.ensure_future(self._server_asked_remotely(session, record))
             self.flow.open(session, None)
-        return self.recorder.asked(record)
+        return self.recorder.note(record)
 
     async def _server_asked_remotely(self, session: "SessionState", record: ServerAsked) -> "Leaf":
         await self._note(record.call, session, None, lambda: None)
-        return await self.recorder.asked(record)
+        return await self.recorder.note(record)
 
     def _tell(self, state: CallState, result: ToolResult) -> None:
         if self._bus.listeners:

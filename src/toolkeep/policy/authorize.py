@@ -7,6 +7,7 @@ permit the call. Either way the result carries a `Decision` (the proof that is a
 It does not confine the tool: a capability is checked here and enforced by the sandbox.
 """
 
+import contextlib
 import copy
 import logging
 import os
@@ -178,6 +179,23 @@ class Authorizer:
         """What an agent holds; nothing if it is not declared."""
         agent = self._agents.get(name)
         return Grant() if agent is None else agent.grant
+
+    def beyond(self, name: str, call: PermittedCall) -> str:
+        """What a permitted call takes that another agent does not hold; empty if nothing.
+
+        Compared with what was resolved for the call, which is what it will use.
+        """
+        agent = self._agents[name]
+        for one in call.touched:
+            held = isinstance(one, Touched) and agent.effective_grant.root_of(one) is not None
+            # A name alone says nothing of the addresses behind it: those are the grant's.
+            if not held or not agent.effective_grant.covers_hosts(one.kind, one.hosts):
+                return f"{one.kind}:{one.shown}"
+        for kind, scope in call.held:
+            with contextlib.closing(whole_scope(Capability(kind, scope), "/", self._search)) as whole:
+                if agent.effective_grant.root_of(whole) is None:
+                    return f"{kind}:{scope}"
+        return ""
 
     def drop(self, name: str) -> None:
         """Refuse an agent from now on, as one that was never declared."""

@@ -137,6 +137,8 @@ _LINES: dict[type[Event], _Line] = {
     events.CallEnded: _Line(_EXECUTION, logging.INFO, "call ended"),
     events.HostContacted: _Line(_EXECUTION, logging.INFO, "host contacted"),
     events.ContactRefused: _Line(_EXECUTION, logging.WARNING, "contact refused"),
+    events.WorkerRefused: _Line(_EXECUTION, logging.WARNING, "frames of a worker refused"),
+    events.WorkerAnsweredLate: _Line(_EXECUTION, logging.WARNING, "worker answered late"),
     events.UpstreamAsked: _Line(_EXECUTION, logging.INFO, "upstream asked"),
     events.ValidationPassed: _Line(_VALIDATION, logging.DEBUG, "validation passed"),
     events.ValidationFailed: _Line(_VALIDATION, logging.WARNING, "validation failed", _failed),

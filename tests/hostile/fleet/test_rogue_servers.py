@@ -123,7 +123,7 @@ FRAMES: dict[str, tuple[Callable[[Scene], Any], str]] = {
     "a sealed bomb": (lambda s: s.rogue.seal(BOMB), UNREADABLE),
     "a sealed job with a bomb behind it": (lambda s: s.rogue.seal(b"\xdc\x00\x20" + s.packed()[3:] + BOMB), UNREADABLE),
     "a sealed endless list": (lambda s: s.rogue.seal(ENDLESS), UNREADABLE),
-    "a sealed answer": (lambda s: s.rogue.seal(Answer("forged.0", 1, "", ())), UNREADABLE),
+    "a sealed answer": (lambda s: s.rogue.seal(Answer("forged.0", "", ())), UNREADABLE),
     "a sealed job without arguments": (lambda s: s.rogue.seal(msgspec.msgpack.encode(["job", "forged.0"])), UNREADABLE),
     "a hello replayed": (lambda s: again(s.hello()), BEFORE),
     "an older hello": (lambda s: (s.hello(), s.hello(number=999)), BEFORE),
@@ -169,7 +169,7 @@ def test_a_frame_that_is_not_what_it_claims_runs_nothing_and_is_told(
         await rogue.send(*([frames] if isinstance(frames, bytes) else frames))
         # The worker hears in order: it knows nothing of the job, and goes on with who is honest.
         await rogue.say(Ask("forged.0"))
-        said = await rogue.hear(NotRun, messages.Accepted)
+        said = await rogue.hear(NotRun, messages.Running)
         assert isinstance(said, NotRun)
         assert said.why == messages.NEVER_SEEN
 

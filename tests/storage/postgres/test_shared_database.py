@@ -52,7 +52,7 @@ def test_a_claim_whose_answer_was_lost_is_made_once_and_is_ours(
             await one.claim("before", "call-0", "hash")
             link.cut_after = lost
             found = [await one.claim("key", "call-1", "hash"), await other.claim("key", "call-2", "hash")]
-            await one.finish("key", "call-1", b"done")
+            await one.finish("key", "call-1", "hash", b"done")
             return [*found, await other.claim("key", "call-3", "hash")]
 
     done = IdempotentResult(state="done", argument_hash="hash", result=b"done")
@@ -69,7 +69,7 @@ def test_a_result_whose_acknowledgement_was_lost_is_stored(
         with server(link.port) as one:
             await one.claim("key", "call-1", "hash")
             link.cut_after = lost
-            await one.finish("key", "call-1", b"done")
+            await one.finish("key", "call-1", "hash", b"done")
 
     asyncio.run(call())
     assert (link.cuts, rows(postgres)) == (1, [("key", "call-1", b"done")])
@@ -88,7 +88,7 @@ def test_while_the_database_is_away_claims_are_refused_and_what_was_left_is_sett
             postgres.stop()
             for change in (
                 one.claim("key-3", "call-3", "hash"),
-                one.finish("key-1", "call-1", b"done"),
+                one.finish("key-1", "call-1", "hash", b"done"),
                 one.release("key-2", "call-2"),
             ):
                 with pytest.raises(StoreUnavailable):
@@ -147,7 +147,7 @@ def test_a_result_that_no_server_of_the_keep_wrote_is_not_given_out(postgres: Cl
     async def claim() -> list[IdempotentResult | None]:
         with server(postgres.port) as one, server(postgres.port, b"another key") as other:
             await one.claim("key", "call-1", "hash")
-            await one.finish("key", "call-1", b"done")
+            await one.finish("key", "call-1", "hash", b"done")
             found = [await other.claim("key", "call-2", "hash")]
             postgres.execute("made", statement)
             return [*found, await one.claim("key", "call-3", "hash")]

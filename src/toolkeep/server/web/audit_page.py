@@ -23,8 +23,8 @@ from toolkeep.stores.api_tokens import Scope
 _SHOWN: Final = 40
 """Calls of one page of the list: more than a screen, and the next page is loaded on scrolling."""
 _TYPES: Final = (
-    "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "ToolCompleted",
-    "SessionEnded", "AuditAlarm",
+    "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "RanElsewhere",
+    "ToolCompleted", "SessionEnded", "AuditAlarm", "AnsweredLate", "AnswersSigned", "WorkerRefused",
 )  # fmt: skip
 _STATUSES: Final = ("ok", "error", "refused", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")

@@ -36,7 +36,11 @@ _KINDS: Final = {
     "PolicyDecision": "Policy decided",
     "Approval": "Approval",
     "ServerAsked": "Its server asked",
+    "RanElsewhere": "Ran on a worker",
     "ToolCompleted": "Completed",
+    "AnsweredLate": "A worker answered late",
+    "AnswersSigned": "A worker signed answers",
+    "WorkerRefused": "Frames of a worker refused",
     "SessionEnded": "Session ended",
     "AuditAlarm": "Alarm about a log",
 }

@@ -84,8 +84,6 @@ class PostgresLedger:
         self._key = key
         self._appear = appear
         self._late: list[Change] = []
-        self._claimed_hashes: dict[str, str] = {}
-        """By call, until it is settled: a result must not be given out for other arguments."""
         self._lock = threading.Lock()
         self._changes: GroupCommit[Change, IdempotentResult | None] = GroupCommit(self._change, quick_s=0.0)
         register_after_fork(self)
@@ -93,19 +91,14 @@ class PostgresLedger:
     async def claim(self, key: str, call_id: str, argument_hash: str) -> IdempotentResult | None:
         """None if this call claimed the key, durably; otherwise the earlier claim."""
         self._appear()
-        earlier = await self._changes.put(Claiming(key, call_id, argument_hash))
-        if earlier is None:
-            self._claimed_hashes[call_id] = argument_hash
-        return earlier
+        return await self._changes.put(Claiming(key, call_id, argument_hash))
 
-    async def finish(self, key: str, call_id: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, argument_hash: str, result: bytes) -> None:
         """Store the result of a claimed call."""
-        argument_hash = self._claimed_hashes.pop(call_id, "")
         await self._changes.put(Finishing(key, call_id, argument_hash, result))
 
     async def release(self, key: str, call_id: str) -> None:
         """Remove the claim of a call: nothing was run. A result, or a claim of another call, stays."""
-        self._claimed_hashes.pop(call_id, None)
         await self._changes.put(Releasing(key, call_id))
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class SqliteLedger:
         """None if this call claimed the key, durably; otherwise the earlier claim."""
         return await self._changes.put((_CLAIM, (key, call_id, argument_hash, this_process())))
 
-    async def finish(self, key: str, call_id: str, result: bytes) -> None:
+    async def finish(self, key: str, call_id: str, argument_hash: str, result: bytes) -> None:  # noqa: ARG002 -- of the protocol
         """Store the result of a claimed call."""
         await self._changes.put((_FINISH, (result, key, call_id)))
 

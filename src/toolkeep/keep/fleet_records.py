@@ -1,0 +1,192 @@
+"""Records and events of what workers elsewhere do beside answering in time (SCL-3, SCL-4).
+
+Frames that were refused, signatures over answers, and answers to calls that had ended before, their outcome
+unknown: these are settled. All of it runs on the event loop that the workers are connected on.
+"""
+
+import asyncio
+import base64
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from toolkeep.audit.entry import Leaf
+from toolkeep.audit.record import Recorder
+from toolkeep.audit.record_kinds import AnsweredLate, AnswersSigned, Record, WorkerRefused
+from toolkeep.calls import ToolResult
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.events import Bus
+from toolkeep.events import WorkerAnsweredLate as WorkerAnsweredLateEvent
+from toolkeep.events import WorkerRefused as WorkerRefusedEvent
+from toolkeep.fleet.dispatcher import Ran, Refused, SignedAnswers
+from toolkeep.host import clock
+from toolkeep.keep.call_state import CallState
+
+log = logging.getLogger("toolkeep.fleet")
+
+_TELL_SECONDS: Final = 60.0
+_KINDS: Final = 100
+"""Kinds of refused frames that are told a minute: a flood must not fill the log."""
+_OTHER: Final = Refused("", "of many other kinds")
+_CALLS: Final = 1_000
+"""Calls with an unknown outcome, each with its arguments, that wait for a late answer."""
+
+Finish = Callable[[CallState, Ran], Awaitable[ToolResult]]
+"""Checks what a late answer says, as it would have been checked in time."""
+
+
+class FleetRecords:
+    """Of one keep."""
+
+    def __init__(self, recorder: Recorder, bus: Bus, finish: Finish) -> None:
+        self._recorder = recorder
+        self._bus = bus
+        self._finish = finish
+        self._counts: dict[Refused, int] = {}
+        """Refused frames of each kind since it was told last."""
+        self._ended: dict[str, CallState] = {}
+        """Calls with an unknown outcome."""
+        self._early: dict[str, Ran] = {}
+        """Late answers to calls that have not ended as unknown, or never will: they ran elsewhere again."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Future[Any]] = set()
+        """What is being written."""
+
+    def refused(self, refused: Refused) -> None:
+        """Tell of the first frame of a kind at once; of others, their number once a minute."""
+        if refused not in self._counts and len(self._counts) >= _KINDS:
+            refused = _OTHER
+        if refused in self._counts:
+            self._counts[refused] += 1
+            return
+        self._counts[refused] = 0
+        self._tell_refused(refused, 1)
+        self._start_timer()
+
+    def signed(self, signed: SignedAnswers) -> None:
+        """Record the signature of a worker: it proves to others who answered."""
+        self._note(
+            AnswersSigned(
+                answers=signed.answers,
+                key=signed.worker.key,
+                session=signed.session,
+                signature=base64.b64encode(signed.signature).decode(),
+                time=clock.now(),
+                worker=signed.worker.name,
+            )
+        )
+
+    def late(self, call_id: str, ran: Ran) -> None:
+        """Settle a call by an answer that came after its worker was given up."""
+        state = self._ended.pop(call_id, None)
+        if state is not None:
+            self._settle(state, ran)
+            return
+        self._early[call_id] = ran
+        self._start_timer()
+
+    def ended(self, state: CallState) -> None:
+        """Wait for the answer to a call that ended with its outcome unknown."""
+        call_id = state.request.id
+        ran = self._early.pop(call_id, None)
+        if ran is not None:
+            self._settle(state, ran)
+            return
+        self._ended[call_id] = state
+        if len(self._ended) > _CALLS:
+            del self._ended[next(iter(self._ended))]
+
+    async def close(self) -> None:
+        """Tell what was counted, and end."""
+        self.tell()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def tell(self) -> None:
+        """Tell what was counted since the last time; each minute while there is something."""
+        self._timer = None
+        self._counts = {kind: count for kind, count in list(self._counts.items()) if count}
+        for kind, count in list(self._counts.items()):
+            self._tell_refused(kind, count)
+            self._counts[kind] = 0
+        early, self._early = self._early, {}
+        for call_id, ran in early.items():
+            self._note(_late_record(call_id, ran, None))
+        if self._counts:
+            self._start_timer()
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_TELL_SECONDS, self.tell)
+
+    def _tell_refused(self, refused: Refused, count: int) -> None:
+        worker, reason = refused.worker, refused.reason
+        self._bus.tell(WorkerRefusedEvent(worker=worker, reason=reason, count=count))
+        self._note(WorkerRefused(count=count, reason=reason, time=clock.now(), worker=worker))
+
+    def _settle(self, state: CallState, ran: Ran) -> None:
+        task = asyncio.get_running_loop().create_task(self._settled(state, ran))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _settled(self, state: CallState, ran: Ran) -> None:
+        try:
+            result = await self._finish(state, ran)
+            record = _late_record(state.request.id, ran, result)
+            # Before the result is stored for its key: one that nobody can audit must not reach a model.
+            leaf = await self._recorder.note(record)
+        except Exception:
+            log.exception("a late answer was not recorded", extra={"call": state.request.id})
+            return
+        if record.is_settled:
+            await state.settle(replace(result, leaf=leaf.index))
+        self._bus.tell(
+            WorkerAnsweredLateEvent(
+                tool_name=state.shown_name,
+                agent=state.request.agent,
+                worker=ran.worker.name,
+                status=result.status,
+                is_settled=record.is_settled,
+                correlation_id=state.request.correlation_id,
+            )
+        )
+
+    def _note(self, record: Record) -> None:
+        noted = self._recorder.note(record)
+        self._tasks.add(noted)
+        noted.add_done_callback(self._tasks.discard)
+        noted.add_done_callback(_log_failure)
+
+
+def _late_record(call_id: str, ran: Ran, result: ToolResult | None) -> AnsweredLate:
+    """`result` is None for a call that ended otherwise, with the answer of another worker."""
+    failure = ran.answer.failure
+    codes: tuple[str, ...] = (failure.code,) if failure is not None and failure.code else ()
+    if result is not None:
+        codes = tuple(error.code.value for error in result.error.errors) if result.error else ()
+    status = result.status if result is not None else ("ok" if failure is None else "error")
+    return AnsweredLate(
+        answer_hash=ran.answer_hash,
+        call=call_id,
+        codes=codes,
+        enforced=ran.answer.enforced,
+        # A worker that ends a call with its lease does not know how far it came.
+        is_settled=result is not None and result.code is not Code.CANCELLED,
+        isolation=ran.answer.isolation,
+        key=ran.worker.key,
+        result_hash=result.hash if result is not None else "",
+        session=ran.session,
+        status=status,
+        time=clock.now(),
+        worker=ran.worker.name,
+    )
+
+
+def _log_failure(done: "asyncio.Future[Leaf]") -> None:
+    if not done.cancelled() and isinstance(error := done.exception(), ToolkeepError):
+        log.error("a record of a worker was not written", extra={"reason": error.message})
