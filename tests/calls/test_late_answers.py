@@ -101,7 +101,7 @@ def test_a_late_answer_is_what_a_call_with_the_same_key_gets(*, is_early: bool) 
     assert len(workers.ran) == 1
     assert late == {
         "answer_hash": "a5", "call": lost.call_id, "codes": [], "enforced": ["landlock"], "is_settled": True,
-        "isolation": "strict", "key": WORKER.key, "result_hash": again.hash, "session": "5e55", "status": "ok",
+        "isolation": "none", "key": WORKER.key, "result_hash": again.hash, "session": "5e55", "status": "ok",
         "time": late["time"], "type": "AnsweredLate", "worker": "one",
     }  # fmt: skip
     (event,) = [one for one in told if isinstance(one, WorkerAnsweredLate)]

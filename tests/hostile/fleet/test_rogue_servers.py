@@ -246,10 +246,12 @@ def test_a_server_reaches_no_more_of_the_workers_disk_than_the_worker_lets_it(
         written = {"arguments": msgspec.json.encode({"path": f"{shown}/new", "text": "x"})}
         assert (await ended("note", **written)).failure is not None
         assert not (shown / "new").exists()
-        # A tool that may read all that the agent may gets what both let it read.
+        # A tool that takes all that the agent may read gets no more than the worker lets the server grant.
         mirrored = {name: {"arguments": msgspec.json.encode({"mirrored": str(place)[::-1]})}
                     for name, place in (("in", shown / "file"), ("out", hidden / "file"))}  # fmt: skip
-        assert (await ended("look_anywhere", **mirrored["in"])).body == b'"content"'
+        same = {"capabilities": (f"fs.read:{shown}",)}
+        assert (await ended("look_anywhere", **mirrored["in"], **same)).body == b'"content"'
+        assert (await ended("look_anywhere", **mirrored["out"], **same)).failure is not None
         assert (await ended("look_anywhere", **mirrored["out"])).failure is not None
         # The other way round: the worker lets it, and the server grants less.
         narrow = {"capabilities": (f"fs.read:{shown}/none",)}
