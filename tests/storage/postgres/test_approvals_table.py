@@ -204,17 +204,17 @@ def test_questions_expire_by_the_clock_of_the_database_and_are_shown_by_that_of_
     with contextlib.ExitStack() as stack:
         early, late = (
             stack.enter_context(server(url, tmp_path / name, clock, ahead_s=ahead_s))
-            for name, ahead_s in (("early", -3600.0), ("late", 3600.0))
+            for name, ahead_s in (("early", -300.0), ("late", 300.0))
         )
-        ours = question(asked_at=BEGAN - 3600, expires_at=BEGAN - 3300)
-        theirs = question(asked_at=BEGAN + 3600, expires_at=BEGAN + 3900)
+        ours = question(asked_at=BEGAN - 300, expires_at=BEGAN)
+        theirs = question(asked_at=BEGAN + 300, expires_at=BEGAN + 600)
         assert early.ask(ours)
         assert early.waiting() == [Standing(question=ours, state="waiting")]
         assert late.waiting() == [Standing(question=theirs, state="waiting")]
-        assert late.answer(QUESTION.id, YES).answer == yes(given_at=BEGAN + 3600)
+        assert late.answer(QUESTION.id, YES).answer == yes(given_at=BEGAN + 300)
         given = early.standing(QUESTION.id)
         assert given is not None
-        assert given.answer == yes(given_at=BEGAN - 3600)
+        assert given.answer == yes(given_at=BEGAN - 300)
         clock.now = QUESTION.expires_at
         assert not early.use(ours)
         clock.now -= 0.1
