@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from toolkeep.host.after_fork import register_after_fork
+from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 
 log = logging.getLogger("toolkeep.store")
@@ -30,6 +31,8 @@ _EVERY_SECONDS: Final = 1.0
 are told to look."""
 CURRENT_SECONDS: Final = 1.0
 """Without an answer for longer, what others withdrew may not be known here."""
+IS_ALIVE: Final = f"(seen_at > now() - interval '{UNSEEN_SERVER_SECONDS} seconds')"
+"""Whether the server of a row of `shared_servers` lives."""
 _SEEN = """
 INSERT INTO shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
 """
@@ -89,7 +92,11 @@ class SharedChanges:
         mark = object()
         self._watchers[mark] = (topic, heard)
         self.start()
-        return lambda: self._watchers.pop(mark, None) and None
+
+        def end() -> None:
+            self._watchers.pop(mark, None)
+
+        return end
 
     def close(self) -> None:
         """Stop."""
