@@ -175,6 +175,18 @@ def test_a_body_that_one_server_erases_is_erased_on_all(servers: Servers) -> Non
     assert not has(copies.body, digests[call])
 
 
+def test_an_agent_is_shown_the_records_of_its_own_calls_wherever_the_database_puts_them(
+    servers: Servers,
+) -> None:
+    own, others = servers.call(1, "Ann"), servers.call(1, "somebody else")
+    wait(servers.are_copied)
+    (agent,) = {str(one["agent"]) for one in servers.records(1).records_of(own) if one.get("agent")}
+    servers.change("UPDATE shared_log_entries SET call_id = %s WHERE call_id = %s", own, others)
+    caller = Caller(id="t", name="ann", agent=agent, scopes=(Scope.CALL,), created_at=0.0)
+    shown = asyncio.run(call_records(servers.keeps[0], caller, own))
+    assert {one.record["call"] for one in shown.records} == {own}
+
+
 SERVER_FORGES = ["server_rewrites", "server_signs", "server_keeps_the_hashes"]
 
 
@@ -192,7 +204,9 @@ def replace_copies(shared: SharedState, origin: str, size: int, *, how: str) -> 
         table.publish(log._replace(copied=str(note), checkpoint=str(note)))
 
 
-@pytest.mark.parametrize("how", ["changed", "moved", "removed", "cut", "hidden", "row", *SERVER_FORGES])
+@pytest.mark.parametrize(
+    "how", ["changed", "emptied", "moved", "removed", "cut", "hidden", "row", *SERVER_FORGES]
+)
 def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_named(
     servers: Servers, how: str
 ) -> None:
@@ -209,6 +223,8 @@ def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_name
             replace_copies(shared, origin, size, how=how)
     if how == "changed":
         servers.change("UPDATE shared_log_entries SET line = line || 'x'::bytea WHERE position = 1")
+    elif how == "emptied":
+        servers.change("UPDATE shared_log_entries SET line = '' WHERE position = 1")
     elif how == "moved":
         servers.change(
             "UPDATE shared_log_entries AS one SET line = other.line FROM shared_log_entries AS other "

@@ -102,8 +102,9 @@ class RemoteLog:
 
     def of_call(self, call: FoundCall) -> list[Entry]:
         """The records of a call."""
-        found = self._copies.positions(call)
-        return [entry for index in found for entry in self.read(index, index + 1)]
+        found = [entry for index in self._copies.positions(call) for entry in self.read(index, index + 1)]
+        # By what was signed: with another id in its row, a record would be shown to another agent.
+        return [entry for entry in found if entry.record.get("call") == call.call_id]
 
     def _checked(self, start: int, stop: int) -> list[Entry]:
         lines = dict(self._copies.lines(self.origin, start, stop))
