@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -216,6 +217,22 @@ def test_a_log_that_is_no_longer_signed_is_told_until_it_is(
         assert ann.alarms == [(ann.origin, "this log is no longer signed")]
         record.log.checkpoint()
         wait(lambda: ann.is_cosigned_by(bob))
+
+
+def test_a_busy_log_has_records_after_each_checkpoint_and_is_not_told(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob, _ = servers
+    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(log_exchange, "EVERY_SECONDS", 0.05)
+    with ann.runs() as record, bob.runs():
+        record.log._writer._checkpoint_seconds = 1e9
+        wait(lambda: ann.is_cosigned_by(bob))
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            record.log.checkpoint()
+            record.log.append({"n": 3}).result()
+        assert not ann.alarms
 
 
 def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(
