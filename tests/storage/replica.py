@@ -20,11 +20,17 @@ class DelayedLink:
         self._target, self._seconds = port, seconds
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        self._is_closed = False
+        self._ends: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
-        self._listener.close()
+        """Break: bytes on their way are lost, and nothing connects again."""
+        self._is_closed = True
+        for one in (self._listener, *self._ends):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -35,6 +41,7 @@ class DelayedLink:
                 except OSError:  # it is away; the client tries again
                     client.close()
                     continue
+                self._ends += [client, server]
                 for one, other in ((client, server), (server, client)):
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     late: queue.Queue[tuple[float, bytes]] = queue.Queue()
@@ -50,13 +57,12 @@ class DelayedLink:
                 data = b""
             late.put((time.monotonic() + self._seconds, data))
 
-    @staticmethod
-    def _give(target: socket.socket, late: "queue.Queue[tuple[float, bytes]]") -> None:
+    def _give(self, target: socket.socket, late: "queue.Queue[tuple[float, bytes]]") -> None:
         with contextlib.suppress(OSError):
             while True:
                 due, data = late.get()
                 time.sleep(max(0.0, due - time.monotonic()))
-                if not data:
+                if not data or self._is_closed:
                     break
                 target.sendall(data)
         with contextlib.suppress(OSError):
@@ -89,6 +95,14 @@ class Standby(Cluster):
         """Become the primary."""
         self._run("pg_ctl", "promote", "--pgdata", str(self._folder / "data"), "--wait")
 
+    def last_replayed(self) -> float:
+        """When the newest commit was made that it has of its primary."""
+        import psycopg
+
+        with psycopg.connect(self.url("postgres")) as connection:
+            row = connection.execute("SELECT extract(epoch FROM pg_last_xact_replay_timestamp())::float8")
+            return float(row.fetchall()[0][0])
+
 
 class Replicated:
     """A primary with a standby; after a failover the old one comes back as the standby."""
@@ -99,6 +113,8 @@ class Replicated:
             raise RuntimeError("PostgreSQL is not installed")
         self._programs, self._root, self._delay_s = programs, folder, delay_s
         self._count = 0
+        self.behind: list[int] = []
+        """At each failover, the milliseconds since the last commit that the standby had."""
         self.primary = Cluster(programs, self._next())
         self.primary.start_first()
         self.primary.clean()
@@ -124,11 +140,13 @@ class Replicated:
         self.primary.start()
 
     def fail_over(self) -> None:
-        """Lose the primary; the standby takes over, and gets a standby of its own."""
+        """Lose the primary and what it has not replicated; the standby takes over, and gets its own standby."""
+        lost_at = time.time()
+        self._link.close()
         lost, self.primary = self.primary, self.standby
         lost.stop()
         self.standby.promote()
-        self._link.close()
+        self.behind.append(round(1000 * (lost_at - self.standby.last_replayed())))
         shutil.rmtree(lost.folder, ignore_errors=True)
         self.standby = self._follow(lost.port)
 
