@@ -236,18 +236,17 @@ class Run:
             call = asyncio.create_task(
                 client.send("POST", "/v1/tools/append_late:call", {"arguments": {"line": line}})
             )
-            while f"begun-{line}" not in self._effects.read_text().split():  # noqa: ASYNC110 -- another process writes it
+            while not (begun := self._begun(line)):  # noqa: ASYNC110 -- another process writes it
                 await asyncio.sleep(0.01)
-            # Which of them has it is not known from outside: kill one after the other until it is answered.
-            for server in self.servers:
-                await asyncio.to_thread(server.end, signal.SIGKILL)
-                await asyncio.to_thread(server.start)
-                if call.done():
-                    break
-            await call
-            await asyncio.sleep(2.5)
-            if self._effects.read_text().split().count(f"begun-{line}") != 1:
+            (server,) = [one for one in self.servers if begun == [f"begun-{line}-at-{one.port}"]]
+            await asyncio.to_thread(server.end, signal.SIGKILL)
+            status, _, _ = await call
+            if status == 200 or self._begun(line) != begun:
                 raise RuntimeError("a POST whose server died reached a second server")
+            await asyncio.to_thread(server.start)
+
+    def _begun(self, line: str) -> list[str]:
+        return [one for one in self._effects.read_text().split() if one.startswith(f"begun-{line}-")]
 
     async def _write(self, client: Client, number: int) -> None:
         """Make keyed calls."""
@@ -306,19 +305,18 @@ class Run:
                 self._signed[f"not asked: {status}"] += 1
                 await asyncio.sleep(0.3)
                 continue
-            server = next((one for one in self.servers if one.name == at), None)
+            (server,) = [one for one in self.servers if one.name == at]
             said = await self._decide(approver, call["approval"])
-            is_dead = server is None or server.died_after(asked_at)
             if said not in (200, 409):  # 409: answered before, and the acknowledgement was lost
-                self._signed["its server was killed" if is_dead else f"not approved: {said}"] += 1
-                if not is_dead and said == 404:
-                    self._lost_questions.append(line)
+                self._signed[f"not approved: {said}"] += 1
+                if not server.died_after(asked_at):
+                    self._lost_questions.append(f"{line} (not approved: {said})")
                 continue
             outcome = await self._outcome(caller, call["call_id"])
             self._signed["ended" if outcome == 200 else f"outcome {outcome}"] += 1
             if outcome == 200:
                 self._answered.add(line)
-            elif server is not None and not server.died_after(asked_at):
+            elif not server.died_after(asked_at):
                 self._lost_questions.append(f"{line} ({outcome})")
 
     async def _decide(self, approver: Client, question: str) -> int:
@@ -343,8 +341,10 @@ class Run:
 
     async def _kill(self, client: Client, group: asyncio.TaskGroup) -> None:
         """Kill servers."""
-        while not self._is_over:
+        while True:
             await asyncio.sleep(self._plan.killed_every_s)
+            if self._is_over:
+                return
             killed_at = time.monotonic()
             await self._restart(random.choice(self.servers), signal.SIGKILL)  # noqa: S311 -- no secret
             group.create_task(self._repeat(client, killed_at))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.storage.cluster import Cluster, find_programs
+from tests.storage.cluster import Cluster, need_programs
 
 
 class DelayedLink:
@@ -108,14 +108,11 @@ class Replicated:
     """A primary with a standby; after a failover the old one comes back as the standby."""
 
     def __init__(self, folder: Path, *, delay_s: float, is_synchronous: bool) -> None:
-        programs = find_programs()
-        if programs is None:
-            raise RuntimeError("PostgreSQL is not installed")
-        self._programs, self._root, self._delay_s = programs, folder, delay_s
+        self._programs, self._root, self._delay_s = need_programs(), folder, delay_s
         self._count = 0
         self.behind: list[int] = []
         """At each failover, the milliseconds since the last commit that the standby had."""
-        self.primary = Cluster(programs, self._next())
+        self.primary = Cluster(self._programs, self._next())
         self.primary.start_first()
         self.primary.clean()
         self.primary.execute("postgres", "ALTER SYSTEM SET wal_retrieve_retry_interval = '500ms'")
