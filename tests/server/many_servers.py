@@ -6,8 +6,8 @@ Every 20 s a server is killed (SIGKILL) and started again; the database is resta
 synchronous standby 30 ms away. Meanwhile clients make keyed calls that have effects, retry them through
 haproxy until they are answered, and have others approved through whichever server. After each kill and each
 failover they repeat calls that were acknowledged, which must have the same result and no second effect.
-Afterwards: acknowledged calls lost 0, effects twice 0, results lost 0, questions lost 0, and every log
-verifies. `--asynchronous` shows what a standby that lags loses, and fails if that is nothing.
+Afterwards: acknowledged calls lost 0, effects twice 0, results lost 0, questions lost 0, alarms 0, and every
+log verifies. `--asynchronous` shows what a standby that lags loses, and fails if that is nothing.
 """
 
 import argparse
@@ -40,6 +40,10 @@ ANSWERED_S = 60.0
 """How long a client repeats a call."""
 REPEATED = 20
 """Calls of any age that are repeated after a kill or a failover, besides those of that moment."""
+
+
+Said = Literal["ran", "repeated", "unknown", "unanswered"]
+"""`repeated`: the result of an earlier call with the same key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +128,12 @@ class Server:
     def died_after(self, at: float) -> bool:
         return any(ended >= at for ended in self._ended)
 
+    def alarms(self) -> list[str]:
+        """Raised about its own log or another one."""
+        recorded = b"".join(file.read_bytes() for file in (self.state / "audit" / "segments").iterdir())
+        lines = [line for line in recorded.splitlines() if b'"type":"AuditAlarm"' in line]
+        return [line.decode() for line in lines]
+
     @property
     def state(self) -> Path:
         (found,) = [path for path in (self._folder / "state").rglob("audit") if path.is_dir()]
@@ -192,7 +202,8 @@ class Run:
         self._answers: Counter[str] = Counter()
         self._signed: Counter[str] = Counter()
         self._repeated = 0
-        self._lost_results: list[str] = []
+        self._lost_results: dict[Said, list[str]] = {"ran": [], "unknown": [], "unanswered": []}
+        """Calls that were acknowledged before, by what was said when they were repeated."""
         self._lost_questions: list[str] = []
         self._accepted = 0
 
@@ -274,11 +285,11 @@ class Run:
                 said = await self._call(client, line)
             self._repeated += 1
             if said != "repeated":
-                self._lost_results.append(f"{line} ({said})")
+                self._lost_results[said].append(line)
 
         await asyncio.gather(*map(repeat, lines))
 
-    async def _call(self, client: Client, line: str) -> Literal["ran", "repeated", "unknown", "unanswered"]:
+    async def _call(self, client: Client, line: str) -> Said:
         """Make a keyed call again and again until it is answered."""
         body = {"arguments": {"line": line}}
         until = time.monotonic() + ANSWERED_S
@@ -380,10 +391,11 @@ class Run:
         found = {
             "acknowledged calls lost": [line for line in {*self._answered, *self._written} if not done[line]],
             "effects twice": [line for line, times in done.items() if times > 1],
-            "results lost": self._lost_results,
+            **{f"results lost, then {said}": lines for said, lines in self._lost_results.items()},
             "questions lost": self._lost_questions,
             "unanswered": self._unanswered,
             "databases older than before": ["accepted"] * self._accepted,
+            "alarms about logs": [alarm for server in self.servers for alarm in server.alarms()],
         }
         records = 0
         for server in self.servers:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,6 +217,26 @@ def test_a_log_that_is_no_longer_signed_is_told_until_it_is(
         assert ann.alarms == [(ann.origin, "this log is no longer signed")]
         record.log.checkpoint()
         wait(lambda: ann.is_cosigned_by(bob))
+
+
+def test_a_busy_log_is_signed_although_it_always_has_newer_records(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, now = servers[0], 1.0
+    monkeypatch.setattr(log_exchange, "EVERY_SECONDS", 1e9)  # its thread waits: the rounds are made here
+    monkeypatch.setattr(log_exchange, "time", SimpleNamespace(monotonic=lambda: now))
+    with ann.runs() as record:
+        exchange = record._exchange
+        assert exchange is not None
+        for _ in range(3):
+            record.log.checkpoint()
+            record.log.append({"n": "more"}).result()
+            exchange._is_copied()
+            now += 0.6 * log_exchange.SILENT_SECONDS
+        assert not ann.alarms
+        now += log_exchange.SILENT_SECONDS
+        exchange._is_copied()
+        assert [alarm for _, alarm in ann.alarms] == ["this log is no longer signed"]
 
 
 def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(

@@ -133,9 +133,10 @@ class LogExchange:
     def _is_copied(self) -> bool:
         """Copy some of the log; whether that was the rest."""
         newest = self._audit.newest_checkpoint()
+        is_new = (newest or "") != self._copier.copied  # a busy log always has records after the newest
         is_all = newest is None or self._copier.copy(newest)
         now = time.monotonic()
-        if not is_all or not self._copier.has_more() or not self._covered_at:
+        if is_new or not is_all or not self._copier.has_more() or not self._covered_at:
             self._covered_at = now
         self._late = ""
         if now - self._covered_at > SILENT_SECONDS:
