@@ -148,7 +148,7 @@ def test_a_server_counts_by_the_mac_of_its_row_and_by_the_keys_that_were_seen_fi
     table = LogTable(database, row_key(ann.settings, bytes))
 
     def published(server: Server) -> PublishedLog | None:
-        logs = [seen.log for seen in table.published(seen_s=1)]
+        logs = [seen.log for seen in table.published()]
         return next((log for log in logs if log.origin == server.origin), None)
 
     with ann.runs() as record, bob.runs():
@@ -248,7 +248,7 @@ def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(
         with ann.runs():
             wait(lambda: ann.is_cosigned_by(bob))
         table = LogTable(database, row_key(ann.settings, bytes))
-        (ended,) = [seen for seen in table.published(seen_s=99) if seen.log.origin == ann.origin]
+        (ended,) = [seen for seen in table.published() if seen.log.origin == ann.origin]
         assert not ended.is_seen  # it said so
         assert not bob.alarms
         table.publish(ended.log._replace(server="a"))

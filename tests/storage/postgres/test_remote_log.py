@@ -175,7 +175,7 @@ def replace_copies(shared: SharedState, origin: str, size: int, *, how: str) -> 
     table._database.change(lambda made: made.execute("DELETE FROM shared_log_entries"))
     copies.put(origin, 0, lines, kept if how == "server_keeps_the_hashes" else leaves)
     if how == "server_signs":
-        (log,) = [seen.log for seen in table.published(seen_s=0) if seen.log.origin == origin]
+        (log,) = [seen.log for seen in table.published() if seen.log.origin == origin]
         signer = Signer(name=origin, algorithm=Algorithm.ED25519, seed=bytes(32))
         note = Checkpoint(origin=origin, size=size, root=Tree(b"".join(leaves)).root()).sign(signer)
         table.publish(log._replace(copied=str(note), checkpoint=str(note)))

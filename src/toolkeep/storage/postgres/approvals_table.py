@@ -37,7 +37,7 @@ from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, St
 from toolkeep.errors import StoreUnavailable
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.limits import SESSION_SECONDS
-from toolkeep.storage.postgres.shared_changes import SharedChanges, announce
+from toolkeep.storage.postgres.shared_changes import IS_ALIVE, SharedChanges, announce
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
 from toolkeep.storage.row_key import RowKey
@@ -47,8 +47,6 @@ log = logging.getLogger("toolkeep.approval")
 Result = TypeVar("Result")
 
 _TOPIC: Final = "approvals"
-_UNSEEN_SECONDS: Final = 10
-"""A server that was not seen for so long has died, or has lost the database: nobody waits for its answers."""
 _POLL_SECONDS: Final = 2.0
 """Changes are heard, and once a second anything may have changed: this is for a thread that hangs."""
 _SAME_CLOCK_SECONDS: Final = 1.0
@@ -56,10 +54,8 @@ _SAME_CLOCK_SECONDS: Final = 1.0
 _LATE: Final = 10_000
 """Questions that could not be withdrawn while the database was away."""
 
-_SEEN = f"""
-LEFT JOIN shared_servers ON shared_servers.id = server
-WHERE coalesce(seen_at > now() - interval '{_UNSEEN_SECONDS} seconds', false)
-"""
+# Nobody waits for an answer on a server that has died, or has lost the database.
+_SEEN = f"JOIN shared_servers ON shared_servers.id = server WHERE {IS_ALIVE}"
 _SELECT = "SELECT shared_questions.id, state, question, answer, token, mac FROM shared_questions"
 _INSERT = """
 INSERT INTO shared_questions

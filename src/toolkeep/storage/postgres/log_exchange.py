@@ -22,6 +22,7 @@ from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.signed_note import Note, VerifierKey
 from toolkeep.events import AuditAlarm
+from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_client import WitnessClient
 from toolkeep.storage.log.witness_folder import Alarm, Witness
@@ -33,8 +34,6 @@ log = logging.getLogger("toolkeep.audit")
 
 EVERY_SECONDS: Final = 1.0
 """How often a server publishes its log, and looks at the others."""
-PRESENT_SECONDS: Final = 10.0
-"""A log that was not published for so long is not asked to cosign."""
 SILENT_SECONDS: Final = 45.0
 """How long a living server may publish nothing before that is an alarm, which has a minute in all."""
 _CLOSE_SECONDS: Final = 5.0
@@ -113,7 +112,7 @@ class LogExchange:
         if (now := time.monotonic()) >= self._due:
             self._due = now + EVERY_SECONDS
             self._table.publish(self._own(witness))
-            for seen in self._table.published(seen_s=PRESENT_SECONDS):
+            for seen in self._table.published():
                 if seen.log.origin != self._origin:
                     self._look(seen, witness)
         self._table.answer(self._origin, witness.respond)
@@ -173,7 +172,7 @@ class LogExchange:
         elif seen.is_seen and seen.age_s > SILENT_SECONDS:
             wrong = "a server no longer publishes its log", f"it lives, and did so {seen.age_s:.0f} s ago"
         self._raise(published.origin, *wrong)
-        if wrong[1] or not published.server or seen.age_s > PRESENT_SECONDS:
+        if wrong[1] or not published.server or seen.age_s > UNSEEN_SERVER_SECONDS:
             self._clients.pop(published.origin, None)
         elif published.origin not in self._clients:
             self._clients[published.origin] = WitnessClient(

@@ -7,9 +7,8 @@ request or a piece of work that is over by then.
 import logging
 from typing import Any, Final, NamedTuple
 
-from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.postgres.group_transactions import GroupTransactions
-from toolkeep.storage.postgres.shared_changes import announce
+from toolkeep.storage.postgres.shared_changes import IS_ALIVE, announce
 from toolkeep.storage.row_key import RowKey
 
 log = logging.getLogger("toolkeep.store")
@@ -17,10 +16,7 @@ log = logging.getLogger("toolkeep.store")
 MESSAGE_TOPIC: Final = "messages"
 
 _SEND = "INSERT INTO shared_messages VALUES (%s, %s, %s, now(), %s) ON CONFLICT DO NOTHING"
-_LIVING = f"""
-SELECT id FROM shared_servers
-WHERE id <> %s AND seen_at > now() - interval '{UNSEEN_SERVER_SECONDS} seconds'
-"""  # noqa: S608 -- a number
+_LIVING = f"SELECT id FROM shared_servers WHERE id <> %s AND {IS_ALIVE}"  # noqa: S608 -- our own words
 _EXPIRE = "DELETE FROM shared_messages WHERE made_at < now() - interval '10 minutes'"
 
 

@@ -145,7 +145,7 @@ class RemoteLogs:
             return self._all()
 
     def _all(self) -> list[RemoteLog]:
-        for seen in self._table.published(seen_s=0):
+        for seen in self._table.published():
             published = seen.log
             if published.origin == self._origin or not seen.is_authentic:
                 continue
@@ -169,7 +169,7 @@ class RemoteLogs:
 
     def verify(self) -> list[Report]:
         """The report on each log that is known here, or published."""
-        published = {seen.log.origin: seen for seen in self._table.published(seen_s=0)}
+        published = {seen.log.origin: seen for seen in self._table.published()}
         reports = []
         for origin in sorted({*published, *self._witness.peers()} - {self._origin}):
             seen = published.get(origin)

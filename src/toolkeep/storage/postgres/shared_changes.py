@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from toolkeep.errors import ToolkeepError
 from toolkeep.host.after_fork import register_after_fork
+from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 
 log = logging.getLogger("toolkeep.store")
@@ -31,6 +32,8 @@ _EVERY_SECONDS: Final = 1.0
 are told to look."""
 CURRENT_SECONDS: Final = 1.0
 """Without an answer for longer, what others withdrew may not be known here."""
+IS_ALIVE: Final = f"(seen_at > now() - interval '{UNSEEN_SERVER_SECONDS} seconds')"
+"""Whether the server of a row of `shared_servers` lives."""
 _SEEN = """
 INSERT INTO shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
 """
@@ -90,7 +93,11 @@ class SharedChanges:
         mark = object()
         self._watchers[mark] = (topic, heard)
         self.start()
-        return lambda: self._watchers.pop(mark, None) and None
+
+        def end() -> None:
+            self._watchers.pop(mark, None)
+
+        return end
 
     def close(self) -> None:
         """Stop."""
