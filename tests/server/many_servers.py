@@ -37,7 +37,7 @@ KEY = "the_same_on_all_of_the_servers"
 DELAY_S = 0.03
 """Each way between the primary and its standby."""
 ANSWERED_S = 60.0
-"""How long a client repeats a call."""
+"""How long a client repeats a request."""
 REPEATED = 20
 """Calls of any age that are repeated after a kill or a failover, besides those of that moment."""
 
@@ -331,7 +331,8 @@ class Run:
                 self._lost_questions.append(f"{line} ({outcome})")
 
     async def _decide(self, approver: Client, question: str) -> int:
-        for _ in range(60):
+        until = time.monotonic() + ANSWERED_S
+        while time.monotonic() < until:
             status, _, _ = await approver.send(
                 "POST", f"/v1/approvals/{question}:decide", {"verdict": "approve", "typed_name": "sign"}
             )
@@ -341,7 +342,8 @@ class Run:
         return 0
 
     async def _outcome(self, caller: Client, call_id: str) -> int:
-        for _ in range(60):
+        until = time.monotonic() + ANSWERED_S
+        while time.monotonic() < until:
             status, said, _ = await caller.send("GET", f"/v1/calls/{call_id}?wait=1")
             if status == 200 and said.get("status") != "pending":
                 return 200

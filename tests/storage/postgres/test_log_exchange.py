@@ -208,7 +208,7 @@ def test_a_log_that_is_no_longer_signed_is_told_until_it_is(
     servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann, bob, _ = servers
-    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 1.0)  # checkpoints come every 0.1 s
     with ann.runs() as record, bob.runs():
         wait(lambda: ann.is_cosigned_by(bob))
         record.log._writer._checkpoint_seconds = 1e9
@@ -243,7 +243,7 @@ def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(
     servers: list[Server], database: SharedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann, bob, _ = servers
-    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 1.0)  # checkpoints come every 0.1 s
     with bob.runs():
         with ann.runs():
             wait(lambda: ann.is_cosigned_by(bob))
