@@ -30,23 +30,26 @@ class DelayedLink:
         for one in (self._listener, *self._ends):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            one.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while not self._is_closed:
+            with contextlib.suppress(OSError):
                 client, _ = self._listener.accept()
-                try:
-                    server = socket.create_connection(("127.0.0.1", self._target))
-                except OSError:  # it is away; the client tries again
-                    client.close()
-                    continue
-                self._ends += [client, server]
-                for one, other in ((client, server), (server, client)):
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    late: queue.Queue[tuple[float, bytes]] = queue.Queue()
-                    threading.Thread(target=self._take, args=(one, late), daemon=True).start()
-                    threading.Thread(target=self._give, args=(other, late), daemon=True).start()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+        except OSError:  # it is away; the client tries again
+            client.close()
+            return
+        server.settimeout(None)
+        self._ends += [client, server]
+        for one, other in ((client, server), (server, client)):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            late: queue.Queue[tuple[float, bytes]] = queue.Queue()
+            threading.Thread(target=self._take, args=(one, late), daemon=True).start()
+            threading.Thread(target=self._give, args=(other, late), daemon=True).start()
 
     def _take(self, source: socket.socket, late: "queue.Queue[tuple[float, bytes]]") -> None:
         data = b"."
@@ -116,6 +119,9 @@ class Replicated:
         self.primary.start_first()
         self.primary.clean()
         self.primary.execute("postgres", "ALTER SYSTEM SET wal_retrieve_retry_interval = '500ms'")
+        self.primary.execute(
+            "postgres", "ALTER SYSTEM SET wal_keep_size = '256MB'"
+        )  # for a standby that is late
         if is_synchronous:
             self.primary.execute("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'")
         self.primary.execute("postgres", "SELECT pg_reload_conf()")

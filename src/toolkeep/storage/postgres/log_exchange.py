@@ -58,6 +58,7 @@ class LogExchange:
         self._trouble = ""
         self._late = ""
         self._covered_at = 0.0
+        self._newest: str | None = ""
         self._is_told = False
         self._origin = ""
         self._due = 0.0
@@ -132,11 +133,11 @@ class LogExchange:
     def _is_copied(self) -> bool:
         """Copy some of the log; whether that was the rest."""
         newest = self._audit.newest_checkpoint()
-        is_new = (newest or "") != self._copier.copied  # a busy log always has records after the newest
         is_all = newest is None or self._copier.copy(newest)
-        now = time.monotonic()
-        if is_new or not is_all or not self._copier.has_more() or not self._covered_at:
-            self._covered_at = now
+        now, is_newer = time.monotonic(), newest != self._newest
+        # A busy log always has records after its newest checkpoint.
+        if is_newer or not is_all or not self._copier.has_more():
+            self._covered_at, self._newest = now, newest
         self._late = ""
         if now - self._covered_at > SILENT_SECONDS:
             self._late = f"no checkpoint has covered its last records for {SILENT_SECONDS:.0f} s"

@@ -6,8 +6,10 @@ names what is missing.
 """
 
 import logging
+import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -42,16 +44,13 @@ class RemoteLog:
     def __init__(self, published: PublishedLog, copies: LogCopies) -> None:
         self.origin = published.origin
         self.published = published
+        self.server = published.name
+        """The name of its server."""
         self._copies = copies
         self._leaves = bytearray()
         self._frontier = Frontier()
         self.reason = ""
         """Why not all of its copies count."""
-
-    @property
-    def server(self) -> str:
-        """The name of its machine."""
-        return self.published.name
 
     @property
     def size(self) -> int:
@@ -103,8 +102,9 @@ class RemoteLog:
 
     def of_call(self, call: FoundCall) -> list[Entry]:
         """The records of a call."""
-        found = self._copies.positions(call)
-        return [entry for index in found for entry in self.read(index, index + 1)]
+        found = [entry for index in self._copies.positions(call) for entry in self.read(index, index + 1)]
+        # By what was signed: with another id in its row, a record would be shown to another agent.
+        return [entry for entry in found if entry.record.get("call") == call.call_id]
 
     def _checked(self, start: int, stop: int) -> list[Entry]:
         lines = dict(self._copies.lines(self.origin, start, stop))
@@ -137,6 +137,8 @@ class RemoteLogs:
         self._origin = keys.origin if keys.has_key() else ""
         self._witness = Witness(folder / "witness", name=f"{keys.origin}/witness")
         self._known: dict[str, RemoteLog] = {}
+        self.server = socket.gethostname()
+        """The name of this server among the others."""
         self._following = threading.Lock()
 
     def all(self) -> list[RemoteLog]:
@@ -159,7 +161,20 @@ class RemoteLogs:
             if known.reason != before and known.reason:
                 fields = {"origin": known.origin, "reason": known.reason}
                 log.error("copies of the log of a server are not what it signed", extra=fields)
+        self._name_servers()
         return list(self._known.values())
+
+    def _name_servers(self) -> None:
+        """Name each server by its machine, and by the start of its log's id where a machine has several."""
+        own = socket.gethostname()
+        logs = Counter([own, *(one.published.name for one in self._known.values())])
+
+        def name(machine: str, origin: str) -> str:
+            return machine if logs[machine] == 1 else f"{machine}/{origin.rpartition('/')[2][:4]}"
+
+        self.server = name(own, self._origin)
+        for one in self._known.values():
+            one.server = name(one.published.name, one.origin)
 
     def calls(self, given: str, *, is_prefix: bool) -> list[tuple[RemoteLog, FoundCall]]:
         """The calls of an id, or a prefix of one, and the logs that they are in."""

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from toolkeep.errors import ToolkeepError
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.postgres.shared_database import SharedDatabase
@@ -120,7 +119,6 @@ class SharedChanges:
             os.close(end)
 
     def _run(self) -> None:
-        failures: tuple[type[BaseException], ...] = (ToolkeepError, *self._database.place.failures())
         is_told = False
         while not self._is_over:
             try:
@@ -129,7 +127,7 @@ class SharedChanges:
                         log.info("the shared database is back")
                     is_told = False
                     self._follow(connection)
-            except failures as error:
+            except Exception as error:  # noqa: BLE001 -- without this thread, the server makes no calls
                 if not is_told:
                     log.warning("the shared database is away", extra={"error_type": type(error).__name__})
                 is_told = True
@@ -160,8 +158,13 @@ class SharedChanges:
             else:
                 connection.execute("SELECT 1")
             self._answered_at = asked_at
-            while notices:
-                self._tell(*notices.pop(0).payload.split(" ", 1))
+            # Each once, of whatever form: any user of the database can send them, and any number.
+            said = dict.fromkeys(notice.payload for notice in notices)
+            notices.clear()
+            for payload in said:
+                topic, _, key = payload.partition(" ")
+                if topic:
+                    self._tell(topic, key)
             if is_due:
                 self._tell("", "")
             self._wait(_TICK_SECONDS, connection)
