@@ -29,7 +29,8 @@ class DelayedLink:
         self._is_closed = True
         for one in (self._listener, *self._ends):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                one.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for it
+            one.close()
 
     def _accept(self) -> None:
         while not self._is_closed:
