@@ -195,8 +195,8 @@ def test_copies_go_on_where_they_end_and_what_was_removed_is_copied_again(
     assert len(list((ann.folder / "audit" / "segments").iterdir())) > 2
     with ann.runs():
         wait(is_whole)
-    for remove in ("position = 3", "position < 2"):
-        statement = f"DELETE FROM shared_log_entries WHERE {remove}"  # noqa: S608 -- our own words
+    for remove in ("start = (SELECT min(stop) FROM shared_log_parts)", "start = 0"):
+        statement = f"DELETE FROM shared_log_parts WHERE {remove}"  # noqa: S608 -- our own words
         database.change(partial(_executed, statement))
         with ann.runs() as record:
             record.log.append({"n": "more"}).result()
@@ -216,6 +216,19 @@ def test_a_log_that_is_no_longer_signed_is_told_until_it_is(
         assert ann.alarms == [(ann.origin, "this log is no longer signed")]
         record.log.checkpoint()
         wait(lambda: ann.is_cosigned_by(bob))
+
+
+def test_a_log_with_records_after_each_checkpoint_is_signed(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, rounds = servers[0], list[PublishedLog]()
+    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.5)
+    publish = LogTable.publish
+    monkeypatch.setattr(LogTable, "publish", lambda self, log: (rounds.append(log), publish(self, log)))
+    with ann.runs() as record:
+        while len(rounds) < 20:
+            record.log.append({"n": 3}).result()
+    assert not ann.alarms
 
 
 def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(

@@ -58,10 +58,13 @@ class LogExchange:
         self._handover = ("", "")
         self._trouble = ""
         self._late = ""
-        self._covered_at = 0.0
+        self._covered: tuple[str | None, float] = "", 0.0
+        """The newest checkpoint, and when it was new, or the end of the log."""
         self._is_told = False
         self._origin = ""
         self._due = 0.0
+        self._is_asked = False
+        self._is_behind = False
         self._is_over = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="toolkeep-logs", daemon=True)
@@ -94,6 +97,7 @@ class LogExchange:
 
     def _heard(self, key: str) -> None:
         if key == self._origin:
+            self._is_asked = True
             self._wake.set()
 
     def _attempt(self) -> None:
@@ -108,15 +112,20 @@ class LogExchange:
 
     def _round(self) -> None:
         witness = self._witness or self._begin()
-        if not self._trouble and not self._is_copied():
-            self._wake.set()
-        if (now := time.monotonic()) >= self._due:
-            self._due = now + EVERY_SECONDS
+        is_due = time.monotonic() >= self._due
+        if (is_due or self._is_behind) and not self._trouble:
+            self._is_behind = not self._is_copied()
+            if self._is_behind:
+                self._wake.set()
+        if is_due:
+            self._due = time.monotonic() + EVERY_SECONDS
             self._table.publish(self._own(witness))
             for seen in self._table.published(seen_s=PRESENT_SECONDS):
                 if seen.log.origin != self._origin:
                     self._look(seen, witness)
-        self._table.answer(self._origin, witness.respond)
+        if is_due or self._is_asked:  # a notice may be lost
+            self._is_asked = False
+            self._table.answer(self._origin, witness.respond)
 
     def _begin(self) -> Witness:
         try:
@@ -135,10 +144,10 @@ class LogExchange:
         newest = self._audit.newest_checkpoint()
         is_all = newest is None or self._copier.copy(newest)
         now = time.monotonic()
-        if not is_all or not self._copier.has_more() or not self._covered_at:
-            self._covered_at = now
+        if not is_all or newest != self._covered[0] or not self._copier.has_more():
+            self._covered = newest, now
         self._late = ""
-        if now - self._covered_at > SILENT_SECONDS:
+        if now - self._covered[1] > SILENT_SECONDS:
             self._late = f"no checkpoint has covered its last records for {SILENT_SECONDS:.0f} s"
         self._raise(self._origin, "this log is no longer signed", self._late)
         return is_all

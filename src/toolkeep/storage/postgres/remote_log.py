@@ -103,8 +103,9 @@ class RemoteLog:
 
     def of_call(self, call: FoundCall) -> list[Entry]:
         """The records of a call."""
-        found = self._copies.positions(call)
-        return [entry for index in found for entry in self.read(index, index + 1)]
+        spans = self._copies.spans(call)
+        found = {entry.index: entry for span in spans for entry in self.read(*span)}
+        return [entry for entry in found.values() if entry.record.get("call") == call.call_id]
 
     def _checked(self, start: int, stop: int) -> list[Entry]:
         lines = dict(self._copies.lines(self.origin, start, stop))

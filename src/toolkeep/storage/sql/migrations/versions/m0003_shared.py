@@ -66,31 +66,39 @@ def upgrade() -> None:
         schema=SCHEMA,
     )
     op.create_table(
-        "shared_log_entries",
+        "shared_log_parts",
         sa.Column("origin", sa.Text(), primary_key=True),
-        sa.Column("position", sa.BigInteger(), primary_key=True),
-        sa.Column("call_id", sa.Text(), nullable=False),
-        sa.Column("other_id", sa.Text(), nullable=False),
-        sa.Column("leaf", sa.LargeBinary(), nullable=False),
-        sa.Column("line", sa.LargeBinary(), nullable=False),
+        sa.Column("start", sa.BigInteger(), primary_key=True),
+        sa.Column("stop", sa.BigInteger(), nullable=False),
+        sa.Column("leaves", sa.LargeBinary(), nullable=False),
+        sa.Column("lines", sa.LargeBinary(), nullable=False),
         schema=SCHEMA,
     )
-    for column in ("call_id", "other_id"):
-        op.create_index(
-            f"shared_log_entries_{column}",
-            "shared_log_entries",
-            [column],
-            schema=SCHEMA,
-            postgresql_ops={column: "text_pattern_ops"},
-        )
+    # Of this collation an index finds prefixes, too.
+    op.create_table(
+        "shared_log_calls",
+        sa.Column("call_id", sa.Text(collation="C"), primary_key=True),
+        sa.Column("other_id", sa.Text(collation="C"), primary_key=True, index=True),
+        sa.Column("origin", sa.Text(), primary_key=True),
+        sa.Column("first", sa.BigInteger(), primary_key=True),
+        sa.Column("last", sa.BigInteger(), nullable=False),
+        schema=SCHEMA,
+    )
     op.create_table(
         "shared_bodies",
-        sa.Column("digest", sa.Text(), primary_key=True),
+        sa.Column("digest", sa.Text(collation="C"), primary_key=True),
         sa.Column("body", sa.LargeBinary()),
         sa.Column("put_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("erased_at", sa.DateTime(timezone=True), index=True),
+        sa.Column("erased_at", sa.DateTime(timezone=True)),
         sa.Column("mac", sa.LargeBinary()),
         schema=SCHEMA,
+    )
+    op.create_index(
+        "shared_bodies_erased_at",
+        "shared_bodies",
+        ["erased_at"],
+        schema=SCHEMA,
+        postgresql_where=sa.text("erased_at IS NOT NULL"),
     )
     op.create_table(
         "shared_registers",
@@ -239,7 +247,7 @@ def downgrade() -> None:
     if _schema() is None:
         return
     entered = ("witness_requests", "logs", "additions", "measures", "sessions", "token_uses", "registers")
-    for table in ("bodies", "log_entries", *entered, "claims", "histories", "servers"):
+    for table in ("bodies", "log_calls", "log_parts", *entered, "claims", "histories", "servers"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
     for table in ("work", "messages", "events", "mcp_sessions", "session_answers", "questions"):
         op.drop_table(f"shared_{table}", schema=SCHEMA)
