@@ -224,7 +224,12 @@ def test_a_log_with_records_after_each_checkpoint_is_signed(
     ann, rounds = servers[0], list[PublishedLog]()
     monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.5)
     publish = LogTable.publish
-    monkeypatch.setattr(LogTable, "publish", lambda self, log: (rounds.append(log), publish(self, log)))
+
+    def counted(table: LogTable, log: PublishedLog) -> None:
+        rounds.append(log)
+        publish(table, log)
+
+    monkeypatch.setattr(LogTable, "publish", counted)
     with ann.runs() as record:
         while len(rounds) < 20:
             record.log.append({"n": 3}).result()
