@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from toolkeep.audit.merkle_tree import Tree
 from toolkeep.audit.signed_note import Algorithm, Signer
 from toolkeep.cli.main import cli
 from toolkeep.config.settings import DatabaseSettings
+from toolkeep.errors import Code
 from toolkeep.server.api.audit_routes import RecordFilters, call_records, list_calls
 from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.storage.postgres import log_copier, log_exchange, shared_changes
 from toolkeep.storage.postgres.remote_log import RemoteLog, RemoteLogs
@@ -113,6 +116,9 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
     assert {row["call"]: row["origin"] for row in rows} == {
         call: origins[number % 2] for number, call in enumerate(calls)
     }
+    # One machine runs both, so its name alone would not tell them apart.
+    names = {row["origin"]: row["server"] for row in rows}
+    assert names == {one: f"{socket.gethostname()} ({one.split('/')[1][:4]})" for one in origins}
     assert "SERVER" in servers.run("list").stdout
     completed = json.loads(servers.run("show", calls[1][:8], "--json").stdout)[-1]
     assert (completed["origin"], completed["result"]) == (origins[1], "Hello, reader 1!")
@@ -134,9 +140,14 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
                 break
         shown = await call_records(keep, auditor, calls[3])
         assert (shown.arguments, shown.result) == ({"name": "reader 3"}, "Hello, reader 3!")
+        assert shown.server == names[origins[1]]
         return found
 
     assert asyncio.run(read()) == calls[::-1]
+    servers.remote.copies._database.close()
+    with pytest.raises(RequestRefused) as refused:  # it may be in a log that cannot be read
+        asyncio.run(call_records(servers.keeps[0], auditor, "0" * 32))
+    assert refused.value.code is Code.STORE_UNAVAILABLE
 
 
 def test_a_body_that_one_server_erases_is_erased_on_all(servers: Servers) -> None:
@@ -165,6 +176,18 @@ def test_a_body_that_one_server_erases_is_erased_on_all(servers: Servers) -> Non
     assert not has(copies.body, digests[call])
 
 
+def test_an_agent_is_shown_the_records_of_its_own_calls_wherever_the_database_puts_them(
+    servers: Servers,
+) -> None:
+    own, others = servers.call(1, "Ann"), servers.call(1, "somebody else")
+    wait(servers.are_copied)
+    (agent,) = {str(one["agent"]) for one in servers.records(1).records_of(own) if one.get("agent")}
+    servers.change("UPDATE shared_log_calls SET call_id = %s WHERE call_id = %s", own, others)
+    caller = Caller(id="t", name="ann", agent=agent, scopes=(Scope.CALL,), created_at=0.0)
+    shown = asyncio.run(call_records(servers.keeps[0], caller, own))
+    assert {one.record["call"] for one in shown.records} == {own}
+
+
 SERVER_FORGES = ["server_rewrites", "server_signs", "server_keeps_the_hashes"]
 
 
@@ -176,13 +199,15 @@ def replace_copies(shared: SharedState, origin: str, size: int, *, how: str) -> 
     table._database.change(lambda made: made.execute("DELETE FROM shared_log_parts"))
     copies.put(origin, 0, lines, kept if how == "server_keeps_the_hashes" else leaves)
     if how == "server_signs":
-        (log,) = [seen.log for seen in table.published(seen_s=0) if seen.log.origin == origin]
+        (log,) = [seen.log for seen in table.published() if seen.log.origin == origin]
         signer = Signer(name=origin, algorithm=Algorithm.ED25519, seed=bytes(32))
         note = Checkpoint(origin=origin, size=size, root=Tree(b"".join(leaves)).root()).sign(signer)
         table.publish(log._replace(copied=str(note), checkpoint=str(note)))
 
 
-@pytest.mark.parametrize("how", ["changed", "moved", "removed", "cut", "hidden", "row", *SERVER_FORGES])
+@pytest.mark.parametrize(
+    "how", ["changed", "emptied", "moved", "removed", "cut", "hidden", "row", *SERVER_FORGES]
+)
 def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_named(
     servers: Servers, how: str
 ) -> None:
@@ -199,6 +224,8 @@ def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_name
             replace_copies(shared, origin, size, how=how)
     if how == "changed":
         servers.change("UPDATE shared_log_parts SET lines = lines || 'x'::bytea WHERE start > 0")
+    elif how == "emptied":
+        servers.change("UPDATE shared_log_parts SET lines = '' WHERE start > 0")
     elif how == "moved":
         servers.change(
             "UPDATE shared_log_parts AS one SET lines = other.lines FROM shared_log_parts AS other "

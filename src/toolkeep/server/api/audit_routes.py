@@ -10,12 +10,11 @@ import contextlib
 import heapq
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -37,6 +36,9 @@ from toolkeep.server.service import Service
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.stores.records import KeepRecord, ReadableLog
+
+if TYPE_CHECKING:
+    from toolkeep.storage.postgres.remote_log import RemoteLogs
 
 logger = logging.getLogger("toolkeep.audit")
 
@@ -202,8 +204,7 @@ def _merged(keep: Keep, find: "Find", limit: int, cursor: str | None) -> Page:
             try:
                 items, stop = find(one.log, stops.get(one.origin))
             except AuditBroken as broken:
-                # The others are shown; `verify` says what is missing here.
-                logger.error("copies of the log of a server are missing", extra={"reason": broken.message})  # noqa: TRY400 -- no bug
+                _warn_of_missing(broken)  # the other logs are shown
                 items, stop = [], 0
             found.append([(one.names(item), one.origin) for item in items])
             stops[one.origin] = stop
@@ -239,12 +240,12 @@ def _logs(keep: Keep) -> list[_ServerLog]:
     record = keep.record
     if keep.shared is None or not isinstance(record, FileRecord):
         return [_ServerLog(record.log)]
-    own = _ServerLog(record.log, socket.gethostname(), record.log.public_key().name)
+    remote, others = keep.shared.remote_logs, []
     try:
-        return [own, *(_ServerLog(one, one.server, one.origin) for one in keep.shared.remote_logs.all())]
+        others = [_ServerLog(one, one.server, one.origin) for one in remote.all()]
     except StoreUnavailable as error:
         logger.warning("the logs of other servers cannot be read", extra={"reason": error.message})
-        return [own]
+    return [_ServerLog(record.log, remote.server, record.log.public_key().name), *others]
 
 
 async def list_calls(
@@ -389,11 +390,8 @@ def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
     bodies: ReadBody = keep.record.bodies.get
     entries, server = _entries_of(keep.record, call_id), ""
     if not entries and keep.shared is not None:
-        with contextlib.suppress(AuditBroken, StoreUnavailable):
-            for other, call in keep.shared.remote_logs.calls(call_id, is_prefix=False):
-                if call.call_id == call_id:
-                    entries, server = other.of_call(call), other.server
-                    bodies = keep.shared.remote_logs.copies.body
+        bodies = keep.shared.remote_logs.copies.body
+        entries, server = _entries_elsewhere(keep.shared.remote_logs, call_id)
     owner = dict(_named(entries)).get(call_id, ("", ""))[0]
     if not entries or not (caller.has_scope(Scope.AUDIT_READ) or owner == caller.agent):
         raise not_found("call")
@@ -410,6 +408,27 @@ def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
         diagnosis=_diagnosis(keep, bodies, call_id, said[-1]) if caller.has_scope(Scope.AUDIT_READ) else "",
         server=server,
     )
+
+
+def _entries_elsewhere(remote: "RemoteLogs", call_id: str) -> tuple[list[Entry], str]:
+    """The records of a call of another server, and the name of that."""
+    try:
+        for log, call in remote.calls(call_id, is_prefix=False):
+            if call.call_id == call_id:
+                return log.of_call(call), log.server
+    except StoreUnavailable as error:
+        # Not "no such call": the call may be in one of these logs.
+        logger.warning("the logs of other servers cannot be read", extra={"reason": error.message})
+        message = "the logs of other servers cannot be read now"
+        raise RequestRefused(Code.STORE_UNAVAILABLE, message, hint="try again soon") from error
+    except AuditBroken as broken:
+        _warn_of_missing(broken)
+    return [], ""
+
+
+def _warn_of_missing(broken: AuditBroken) -> None:
+    """Log that copies are missing; `verify` names them."""
+    logger.error("copies of the log of a server are missing", extra={"reason": broken.message})
 
 
 ReadBody = Callable[[str], bytes]

@@ -241,7 +241,7 @@ class LogCopies:
         nonce, data = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
         try:
             return self._cipher.decrypt(nonce, data, repr(place).encode())
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # of another length
             return None
 
 

@@ -22,6 +22,7 @@ from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.signed_note import Note, VerifierKey
 from toolkeep.events import AuditAlarm
+from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_client import WitnessClient
 from toolkeep.storage.log.witness_folder import Alarm, Witness
@@ -33,8 +34,6 @@ log = logging.getLogger("toolkeep.audit")
 
 EVERY_SECONDS: Final = 1.0
 """How often a server publishes its log, and looks at the others."""
-PRESENT_SECONDS: Final = 10.0
-"""A log that was not published for so long is not asked to cosign."""
 SILENT_SECONDS: Final = 45.0
 """How long a living server may publish nothing before that is an alarm, which has a minute in all."""
 _CLOSE_SECONDS: Final = 5.0
@@ -58,8 +57,8 @@ class LogExchange:
         self._handover = ("", "")
         self._trouble = ""
         self._late = ""
-        self._covered: tuple[str | None, float] = "", 0.0
-        """The newest checkpoint, and when it was new, or the end of the log."""
+        self._covered_at = 0.0
+        self._newest: str | None = ""
         self._is_told = False
         self._origin = ""
         self._due = 0.0
@@ -120,7 +119,7 @@ class LogExchange:
         if is_due:
             self._due = time.monotonic() + EVERY_SECONDS
             self._table.publish(self._own(witness))
-            for seen in self._table.published(seen_s=PRESENT_SECONDS):
+            for seen in self._table.published():
                 if seen.log.origin != self._origin:
                     self._look(seen, witness)
         if is_due or self._is_asked:  # a notice may be lost
@@ -143,11 +142,12 @@ class LogExchange:
         """Copy some of the log; whether that was the rest."""
         newest = self._audit.newest_checkpoint()
         is_all = newest is None or self._copier.copy(newest)
-        now = time.monotonic()
-        if not is_all or newest != self._covered[0] or not self._copier.has_more():
-            self._covered = newest, now
+        now, is_newer = time.monotonic(), newest != self._newest
+        # A busy log always has records after its newest checkpoint.
+        if is_newer or not is_all or not self._copier.has_more():
+            self._covered_at, self._newest = now, newest
         self._late = ""
-        if now - self._covered[1] > SILENT_SECONDS:
+        if now - self._covered_at > SILENT_SECONDS:
             self._late = f"no checkpoint has covered its last records for {SILENT_SECONDS:.0f} s"
         self._raise(self._origin, "this log is no longer signed", self._late)
         return is_all
@@ -181,7 +181,7 @@ class LogExchange:
         elif seen.is_seen and seen.age_s > SILENT_SECONDS:
             wrong = "a server no longer publishes its log", f"it lives, and did so {seen.age_s:.0f} s ago"
         self._raise(published.origin, *wrong)
-        if wrong[1] or not published.server or seen.age_s > PRESENT_SECONDS:
+        if wrong[1] or not published.server or seen.age_s > UNSEEN_SERVER_SECONDS:
             self._clients.pop(published.origin, None)
         elif published.origin not in self._clients:
             self._clients[published.origin] = WitnessClient(

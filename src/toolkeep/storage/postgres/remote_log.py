@@ -6,8 +6,10 @@ names what is missing.
 """
 
 import logging
+import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -42,16 +44,13 @@ class RemoteLog:
     def __init__(self, published: PublishedLog, copies: LogCopies) -> None:
         self.origin = published.origin
         self.published = published
+        self.server = published.name
+        """The name of its server."""
         self._copies = copies
         self._leaves = bytearray()
         self._frontier = Frontier()
         self.reason = ""
         """Why not all of its copies count."""
-
-    @property
-    def server(self) -> str:
-        """The name of its machine."""
-        return self.published.name
 
     @property
     def size(self) -> int:
@@ -105,6 +104,7 @@ class RemoteLog:
         """The records of a call."""
         spans = self._copies.spans(call)
         found = {entry.index: entry for span in spans for entry in self.read(*span)}
+        # By what was signed: with another id in its row, a record would be shown to another agent.
         return [entry for entry in found.values() if entry.record.get("call") == call.call_id]
 
     def _checked(self, start: int, stop: int) -> list[Entry]:
@@ -138,6 +138,8 @@ class RemoteLogs:
         self._origin = keys.origin if keys.has_key() else ""
         self._witness = Witness(folder / "witness", name=f"{keys.origin}/witness")
         self._known: dict[str, RemoteLog] = {}
+        self.server = socket.gethostname()
+        """The name of this server among the others."""
         self._following = threading.Lock()
 
     def all(self) -> list[RemoteLog]:
@@ -146,7 +148,7 @@ class RemoteLogs:
             return self._all()
 
     def _all(self) -> list[RemoteLog]:
-        for seen in self._table.published(seen_s=0):
+        for seen in self._table.published():
             published = seen.log
             if published.origin == self._origin or not seen.is_authentic:
                 continue
@@ -160,7 +162,20 @@ class RemoteLogs:
             if known.reason != before and known.reason:
                 fields = {"origin": known.origin, "reason": known.reason}
                 log.error("copies of the log of a server are not what it signed", extra=fields)
+        self._name_servers()
         return list(self._known.values())
+
+    def _name_servers(self) -> None:
+        """Name each server by its machine, and by the start of its log's id where a machine has several."""
+        own = socket.gethostname()
+        logs = Counter([own, *(one.published.name for one in self._known.values())])
+
+        def name(machine: str, origin: str) -> str:
+            return machine if logs[machine] == 1 else f"{machine} ({origin.rpartition('/')[2][:4]})"
+
+        self.server = name(own, self._origin)
+        for one in self._known.values():
+            one.server = name(one.published.name, one.origin)
 
     def calls(self, given: str, *, is_prefix: bool) -> list[tuple[RemoteLog, FoundCall]]:
         """The calls of an id, or a prefix of one, and the logs that they are in."""
@@ -170,7 +185,7 @@ class RemoteLogs:
 
     def verify(self) -> list[Report]:
         """The report on each log that is known here, or published."""
-        published = {seen.log.origin: seen for seen in self._table.published(seen_s=0)}
+        published = {seen.log.origin: seen for seen in self._table.published()}
         reports = []
         for origin in sorted({*published, *self._witness.peers()} - {self._origin}):
             seen = published.get(origin)

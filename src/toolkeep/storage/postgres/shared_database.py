@@ -26,6 +26,8 @@ _ANSWER_SECONDS: Final = 3.0
 """How long an answer is waited for. A commit waits without end for a standby that is gone."""
 _PAUSES_SECONDS: Final = (0.0, 0.05, 0.2)
 """Before a first, second and every later repetition."""
+_CLOCK_SECONDS: Final = 300.0
+"""How far the clock of the database may be from that of a server; with NTP it is less than one."""
 _LOCK_MS: Final = 2_000
 """How long a statement waits for the row of a transaction whose outcome is open."""
 
@@ -120,6 +122,16 @@ class SharedDatabase:
                     return done
                 time.sleep(_PAUSES_SECONDS[min(tried, len(_PAUSES_SECONDS) - 1)])
                 tried += 1
+
+    def check_clock(self, ahead_s: float) -> None:
+        """Raise where the clocks of this server and the database are too far apart.
+
+        Who sets back the time of the database brings back approvals that have ended; who sets it forward
+        ends sessions, with all that they have seen, and the windows of measures.
+        """
+        if not abs(ahead_s) <= _CLOCK_SECONDS:  # so written, it refuses what is no number, too
+            reason = f"its clock and that of this server differ by {ahead_s:.0f} s"
+            raise StoreUnavailable(self.place.shown, reason, hint="set the clocks of both, such as with NTP")
 
     def close(self) -> None:
         """Close the connection, for good: a thread that comes late must not open another."""

@@ -1,8 +1,9 @@
 """A small set that decides something and rarely changes, such as tokens, switches and rules: one sealed row.
 
-A MAC covers the whole set and its version. Versions only rise, and a server remembers on its disk the highest
-one that it has seen. So whoever has only the credential of the database can delete a set, and then nothing
-is decided until it is back, but can neither write one nor put an older one back.
+A MAC covers the whole set, its version and the tokens of its last changes. Versions only rise, and a server
+remembers on its disk the highest one that it has seen. So whoever has only the credential of the database can
+delete a set, and then nothing is decided until it is back, but can neither write one nor put an older one
+back.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ _LOCK = "SELECT version, content, mac, changes FROM shared_registers WHERE kind 
 _PUT = "UPDATE shared_registers SET version = %s, content = %s, mac = %s, changes = %s WHERE kind = %s"
 # The content only where it is news.
 _READ = """
-SELECT version, CASE WHEN version <> %s THEN content END, mac FROM shared_registers WHERE kind = %s
+SELECT version, CASE WHEN version <> %s THEN content END, mac, changes FROM shared_registers WHERE kind = %s
 """
 
 
@@ -64,9 +65,9 @@ class SharedRegister(Generic[Item]):
         row = self._database.read(
             lambda connection: connection.execute(_READ, (version, self._kind)).fetchone(), patience_s=0.5
         )
-        found, content, mac = row or (0, b"", None)
+        found, *sealed = row or (0, b"", None, "")
         if found != version:
-            version, items = self._known = found, self._checked(found, bytes(content), mac)
+            version, items = self._known = found, self._checked(found, *sealed)
         self._remember(version)
         return items
 
@@ -81,18 +82,18 @@ class SharedRegister(Generic[Item]):
         def work(connection: Any) -> tuple[int, dict[str, Item]]:
             connection.execute(_ADD, (self._kind,))
             version, content, mac, changes = connection.execute(_LOCK, (self._kind,)).fetchone()
-            items = self._checked(version, bytes(content), mac)
+            items = self._checked(version, content, mac, changes)
             self._remember(version)  # before the change: on top of an older set it would have a new version
-            if token in changes.split():
+            if version and token in changes.split():
                 # Made before its answer was lost. It is written again, so that it is replicated when we know.
                 connection.execute(_PUT, (version, content, mac, changes, self._kind))
                 return version, items
             answers[:] = [edit(items)]
             encoded = msgspec.json.encode(items)
-            if encoded != bytes(content):
+            if encoded != content:
                 version += 1
-                changes = " ".join([*changes.split(), token][-_TOKENS:])
-                mac = self._mac(version, encoded)
+                changes = " ".join([*(changes.split() if version > 1 else ()), token][-_TOKENS:])
+                mac = self._key.mac(*self._parts(version, encoded, changes))
                 connection.execute(_PUT, (version, encoded, mac, changes, self._kind))
                 announce(connection, REGISTERS, self._kind)
             return version, items
@@ -101,14 +102,15 @@ class SharedRegister(Generic[Item]):
         self._remember(self._known[0])
         return answers[0]
 
-    def _mac(self, version: int, content: bytes) -> bytes:
-        return self._key.mac("register", self._kind, str(version), content)
+    def _parts(self, version: int, content: bytes, changes: str) -> tuple[str | bytes, ...]:
+        # With the tokens: one that is added would pass for a change that was made.
+        return "register", self._kind, str(version), content, changes
 
-    def _checked(self, version: int, content: bytes, mac: bytes | None) -> dict[str, Item]:
+    def _checked(self, version: int, content: bytes, mac: bytes | None, changes: str) -> dict[str, Item]:
         """The items of a row; raises if a server did not write it."""
         if not version:
             return {}
-        if not self._key.is_authentic(mac, "register", self._kind, str(version), content):
+        if not self._key.is_authentic(mac, *self._parts(version, content, changes)):
             log.error("a shared set was not written by a server of this keep", extra={"kind": self._kind})
             hint = "check that all servers have the same database.key; restore the database if they do"
             raise StoreUnavailable(
