@@ -28,7 +28,7 @@ from toolkeep.storage.postgres.log_copies import LogCopies
 from toolkeep.storage.postgres.log_table import LogTable, PublishedLog
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_state import SharedState, row_key
-from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
 
 KEY = "the same on all of these servers"
 
@@ -160,10 +160,10 @@ def test_a_server_counts_by_the_mac_of_its_row_and_by_the_keys_that_were_seen_fi
     known, stranger = published(ann), published(cid)
     assert known is not None
     assert stranger is not None
+    # A row without a MAC: nobody is trusted for it.
+    forge = "UPDATE shared_logs SET origin = 'x' WHERE origin = %s"
+    database.change(lambda made: made.execute(forge, (cid.origin,)))
     with bob.runs():
-        # A row without a MAC: nobody is trusted for it.
-        forge = "UPDATE shared_logs SET origin = 'x' WHERE origin = %s"
-        database.change(lambda made: made.execute(forge, (cid.origin,)))
         wait(lambda: "the log of a server is left out" in caplog.text)
         # Another key of a log that is known, in a row with a MAC.
         other = VerifierKey.parse(stranger.key)
@@ -251,3 +251,34 @@ def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(
         database.change(lambda made: made.execute("INSERT INTO shared_servers VALUES ('a', 'ann', now())"))
         wait(lambda: bool(bob.alarms))
     assert bob.alarms == [(ann.origin, "a server no longer publishes its log")]
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON shared_logs FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+
+
+@pytest.mark.parametrize(
+    ("attack", "alarm"),
+    [
+        ("DELETE FROM shared_logs", "the database no longer shows the log of a server"),
+        ("UPDATE shared_logs SET trouble = 'x'", "the database no longer shows the log of a server"),
+        (REFUSE, "the logs of servers are not exchanged"),
+    ],
+    ids=["gone", "forged", "refused"],
+)
+def test_a_database_that_hides_a_log_or_takes_none_is_told(
+    servers: list[Server], postgres: Cluster, monkeypatch: pytest.MonkeyPatch, attack: str, alarm: str
+) -> None:
+    ann, bob, _ = servers
+    with bob.runs():
+        with ann.runs():
+            wait(lambda: ann.is_cosigned_by(bob) and bob.is_cosigned_by(ann))
+        assert not bob.alarms
+        monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.2)
+        postgres.execute("made", f"SET search_path = {SCHEMA}; {attack}")
+        try:
+            wait(lambda: alarm in {said for _, said in bob.alarms})
+        finally:
+            postgres.execute("made", f"DROP FUNCTION IF EXISTS {SCHEMA}.refuse CASCADE")

@@ -118,7 +118,7 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
     }
     # One machine runs both, so its name alone would not tell them apart.
     names = {row["origin"]: row["server"] for row in rows}
-    assert names == {one: f"{socket.gethostname()} ({one.split('/')[1][:4]})" for one in origins}
+    assert names == {one: f"{socket.gethostname()}/{one.split('/')[1][:4]}" for one in origins}
     assert "SERVER" in servers.run("list").stdout
     completed = json.loads(servers.run("show", calls[1][:8], "--json").stdout)[-1]
     assert (completed["origin"], completed["result"]) == (origins[1], "Hello, reader 1!")

@@ -4,10 +4,11 @@ Each publishes its newest checkpoint once a second, asks the others to cosign it
 extend the last one that it remembers on its own disk (`witness/`): what the database says about the past
 decides nothing. The keys of another server are trusted on first sight of a row with a valid MAC, and
 remembered on disk, too. An alarm is raised about a log that contradicts what it signed, that is signed with
-another key, that its own server found broken, or that a living server no longer publishes.
+another key, that its own server found broken, that a living server no longer publishes, or whose row is gone;
+and if logs cannot be exchanged at all.
 
-Whoever controls the database can keep servers from seeing each other, which looks as if they had ended, and
-cause false alarms. A server that has ended is not asked, and raises none.
+Whoever controls the database can show a server as if it had ended, or to some servers only, and cause false
+alarms. A server that has ended is not asked, and raises none.
 """
 
 import contextlib
@@ -36,6 +37,7 @@ EVERY_SECONDS: Final = 1.0
 """How often a server publishes its log, and looks at the others."""
 SILENT_SECONDS: Final = 45.0
 """How long a living server may publish nothing before that is an alarm, which has a minute in all."""
+_HIDDEN: Final = "the database no longer shows the log of a server"
 _CLOSE_SECONDS: Final = 5.0
 """How long closing waits for the last checkpoint to be published: as long as a change is repeated."""
 
@@ -60,6 +62,9 @@ class LogExchange:
         self._covered_at = 0.0
         self._newest: str | None = ""
         self._is_told = False
+        self._shown: set[str] = set()
+        """The logs that this process has seen in the database."""
+        self._exchanged_at = time.monotonic()
         self._origin = ""
         self._due = 0.0
         self._is_asked = False
@@ -102,12 +107,17 @@ class LogExchange:
     def _attempt(self) -> None:
         try:
             self._round()
-            self._is_told = False
+            self._is_told, self._exchanged_at = False, time.monotonic()
+            self._raise("", "", "")
         except Exception as error:  # noqa: BLE001 -- the next round may succeed
-            self._due = time.monotonic() + EVERY_SECONDS
+            now = time.monotonic()
+            self._due = now + EVERY_SECONDS
             if not self._is_told:
                 log.warning("the logs of servers are not exchanged", extra={"reason": str(error)})
             self._is_told = True
+            if now - self._exchanged_at > SILENT_SECONDS:
+                reason = f"for {SILENT_SECONDS:.0f} s: {type(error).__name__}"
+                self._raise("", "the logs of servers are not exchanged", reason)
 
     def _round(self) -> None:
         witness = self._witness or self._begin()
@@ -119,9 +129,12 @@ class LogExchange:
         if is_due:
             self._due = time.monotonic() + EVERY_SECONDS
             self._table.publish(self._own(witness))
-            for seen in self._table.published():
+            published = self._table.published()
+            for seen in published:
                 if seen.log.origin != self._origin:
                     self._look(seen, witness)
+            for origin in self._shown - {seen.log.origin for seen in published}:
+                self._raise(origin, _HIDDEN, "its row is gone")
         if is_due or self._is_asked:  # a notice may be lost
             self._is_asked = False
             self._table.answer(self._origin, witness.respond)
@@ -173,13 +186,16 @@ class LogExchange:
         published = seen.log
         wrong = ("", "")
         if not seen.is_authentic:
-            wrong = "", "its row in the database carries no MAC of a server"
+            alarm = _HIDDEN if published.origin in self._shown else ""
+            wrong = alarm, "its row in the database carries no MAC of a server"
         elif reason := distrust(published, witness):
             wrong = "the log of a server is signed with another key", reason
         elif published.trouble:
             wrong = "a server found its own log broken", published.trouble
         elif seen.is_seen and seen.age_s > SILENT_SECONDS:
             wrong = "a server no longer publishes its log", f"it lives, and did so {seen.age_s:.0f} s ago"
+        if seen.is_authentic:
+            self._shown.add(published.origin)
         self._raise(published.origin, *wrong)
         if wrong[1] or not published.server or seen.age_s > UNSEEN_SERVER_SECONDS:
             self._clients.pop(published.origin, None)
@@ -198,7 +214,7 @@ class LogExchange:
         elif self._raised.get(origin) != alarm:
             self._raised[origin] = alarm
             if alarm:
-                self._alarm(AuditAlarm(alarm=alarm, origin=origin, reason=reason))
+                self._alarm(AuditAlarm(alarm=alarm, origin=origin or self._origin, reason=reason))
             else:
                 log.warning("the log of a server is left out", extra={"origin": origin, "reason": reason})
 

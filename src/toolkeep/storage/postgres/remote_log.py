@@ -171,7 +171,7 @@ class RemoteLogs:
         logs = Counter([own, *(one.published.name for one in self._known.values())])
 
         def name(machine: str, origin: str) -> str:
-            return machine if logs[machine] == 1 else f"{machine} ({origin.rpartition('/')[2][:4]})"
+            return machine if logs[machine] == 1 else f"{machine}/{origin.rpartition('/')[2][:4]}"
 
         self.server = name(own, self._origin)
         for one in self._known.values():
