@@ -146,9 +146,14 @@ class SharedDatabase:
         self._connection = None
 
     def connect(self, *, answer_s: float) -> Any:
-        """A connection of its own, with our tables in reach; closed where an answer takes longer."""
+        """A connection of its own to a database that may be used; closed where an answer takes longer."""
         connection = self.place.connect(answer_s=answer_s)
-        connection.execute(f"SET search_path = {SCHEMA}")
+        try:
+            connection.execute(f"SET search_path = {SCHEMA}")
+            self._check(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _connected(self) -> Any:
@@ -157,7 +162,6 @@ class SharedDatabase:
                 raise StoreUnavailable(self.place.shown, "it was closed", hint="open the keep again")
             connection = self.connect(answer_s=_ANSWER_SECONDS)
             try:
-                self._check(connection)
                 if not self._has_tables:
                     self._make_tables(connection)
             except BaseException:
@@ -177,7 +181,7 @@ class SharedDatabase:
                 "set synchronous_standby_names in PostgreSQL; where this database has no replica, "
                 "say so with database.single"
             )
-            raise StoreUnavailable(self.place.shown, "does not replicate synchronously", hint=hint)
+            raise StoreUnavailable(self.place.shown, "it does not replicate synchronously", hint=hint)
 
     def _make_tables(self, connection: Any) -> None:
         """Check the schema; the first server to come migrates it."""
