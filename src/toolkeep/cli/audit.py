@@ -441,9 +441,10 @@ def print_receipt(call: str, checkpoint: Path | None, project: Path | None, *, a
     from toolkeep.audit.receipt import Receipt
 
     given = read_checkpoint(checkpoint) if checkpoint else None
-    with log_of(project) as log:
-        entry = entries_of_call(log, call)[-1]
-        receipt = Receipt.of(entry, log.prove(entry.index, given))
+    with log_of(project) as log, remote_logs_of(project) as remote:
+        entries, other = _find_call(log, None if given else remote, call)
+        index = entries[-1].index
+        receipt = other.receipt(index) if other else Receipt.of(entries[-1], log.prove(index, given))
     print_json(receipt.to_dict())
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.calls.test_shared_claims import KEY, open_server
 from tests.storage.cluster import Cluster
 from tests.storage.postgres.test_log_exchange import wait
-from toolkeep import tool
+from toolkeep import tool, verify_receipt
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import chain
 from toolkeep.audit.errors import BodyUnavailable
@@ -23,7 +23,14 @@ from toolkeep.audit.signed_note import Algorithm, Signer
 from toolkeep.cli.main import cli
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.errors import Code
-from toolkeep.server.api.audit_routes import RecordFilters, call_records, list_calls
+from toolkeep.server.api.audit_routes import (
+    RecordFilters,
+    call_records,
+    list_calls,
+    public_key,
+    receipt,
+    show_record,
+)
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.storage.log.file_records import FileRecord
@@ -121,6 +128,8 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
     assert "SERVER" in servers.run("list").stdout
     completed = json.loads(servers.run("show", calls[1][:8], "--json").stdout)[-1]
     assert (completed["origin"], completed["result"]) == (origins[1], "Hello, reader 1!")
+    given = verify_receipt(servers.run("receipt", calls[1]).stdout, servers.other().published.key)
+    assert given.record["call"] == calls[1]
     reports = json.loads(servers.run("verify", "--json").stdout)
     assert [(one["origin"], one["is_intact"]) for one in reports] == [(one, True) for one in origins]
     heads = [json.loads(line) for line in servers.run("export").stdout.splitlines()]
@@ -140,6 +149,14 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
         shown = await call_records(keep, auditor, calls[3])
         assert (shown.arguments, shown.result) == ({"name": "reader 3"}, "Hello, reader 3!")
         assert shown.server == names[origins[1]]
+        # By its log's name: an index alone is another record on each server.
+        last = shown.records[-1]
+        proven = await receipt(keep, auditor, last.index, shown.origin)
+        verified = verify_receipt(proven.receipt, proven.key)
+        assert (verified.origin, verified.record) == (origins[1], last.record)
+        assert (await public_key(keep, origins[1])).key == proven.key
+        assert (await show_record(keep, auditor, last.index, shown.origin)).record == last.record
+        assert (await call_records(keep, auditor, calls[2])).origin == origins[0]
         return found
 
     assert asyncio.run(read()) == calls[::-1]

@@ -18,8 +18,10 @@ from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint
 from toolkeep.audit.entry import Entry, parse_entry
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.findings import Finding, Kind, Report
+from toolkeep.audit.inclusion_proof import Proof
 from toolkeep.audit.log_scan import Scan
-from toolkeep.audit.merkle_tree import HASH_BYTES, Frontier, leaf_hash
+from toolkeep.audit.merkle_tree import HASH_BYTES, Frontier, Tree, leaf_hash
+from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.signed_note import Note, VerifierKey
 from toolkeep.audit.verification import VerificationInputs, verify_scan
 from toolkeep.storage.keys import Keys
@@ -49,6 +51,11 @@ class RemoteLog:
         self._copies = copies
         self._leaves = bytearray()
         self._frontier = Frontier()
+        self._covered = (0, "")
+        """How many records count, and the checkpoint that signed them."""
+        self._tree = Tree()
+        """Of the records of the last receipt: to make one takes time for the records since."""
+        self._proving = threading.Lock()
         self.reason = ""
         """Why not all of its copies count."""
 
@@ -83,6 +90,7 @@ class RemoteLog:
             return
         self._leaves += added
         self._frontier = frontier
+        self._covered = (signed.size, published.copied)
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
         """The entries with these indexes; raises `AuditBroken` where a copy is missing or another one."""
@@ -105,6 +113,15 @@ class RemoteLog:
         found = [entry for index in self._copies.positions(call) for entry in self.read(index, index + 1)]
         # By what was signed: with another id in its row, a record would be shown to another agent.
         return [entry for entry in found if entry.record.get("call") == call.call_id]
+
+    def receipt(self, index: int) -> Receipt:
+        """The receipt of the record at an index, as its own server would make it."""
+        size, checkpoint = self._covered
+        (entry,) = self.read(index, index + 1)
+        with self._proving:
+            self._tree.extend(self._leaves[self._tree.size * HASH_BYTES : size * HASH_BYTES])
+            path = tuple(self._tree.inclusion(index, size))
+        return Receipt.of(entry, Proof(index=index, path=path, checkpoint=checkpoint))
 
     def _checked(self, start: int, stop: int) -> list[Entry]:
         lines = dict(self._copies.lines(self.origin, start, stop))
