@@ -196,8 +196,8 @@ def test_copies_go_on_where_they_end_and_what_was_removed_is_copied_again(
     assert len(list((ann.folder / "audit" / "segments").iterdir())) > 2
     with ann.runs():
         wait(is_whole)
-    for remove in ("position = 3", "position < 2"):
-        statement = f"DELETE FROM shared_log_entries WHERE {remove}"  # noqa: S608 -- our own words
+    for remove in ("start = (SELECT min(stop) FROM shared_log_parts)", "start = 0"):
+        statement = f"DELETE FROM shared_log_parts WHERE {remove}"  # noqa: S608 -- our own words
         database.change(partial(_executed, statement))
         with ann.runs() as record:
             record.log.append({"n": "more"}).result()

@@ -46,6 +46,7 @@ from toolkeep.stores.api_tokens import Scope
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_exchange, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(log_copier, "_ERASED_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(log_copier, "_BATCH", 2)  # many parts
     monkeypatch.setattr(shared_changes, "CURRENT_SECONDS", 60.0)  # a slow machine refuses no call here
 
 
@@ -198,7 +199,7 @@ def test_an_agent_is_shown_the_records_of_its_own_calls_wherever_the_database_pu
     own, others = servers.call(1, "Ann"), servers.call(1, "somebody else")
     wait(servers.are_copied)
     (agent,) = {str(one["agent"]) for one in servers.records(1).records_of(own) if one.get("agent")}
-    servers.change("UPDATE shared_log_entries SET call_id = %s WHERE call_id = %s", own, others)
+    servers.change("UPDATE shared_log_calls SET call_id = %s WHERE call_id = %s", own, others)
     caller = Caller(id="t", name="ann", agent=agent, scopes=(Scope.CALL,), created_at=0.0)
     shown = asyncio.run(call_records(servers.keeps[0], caller, own))
     assert {one.record["call"] for one in shown.records} == {own}
@@ -212,7 +213,7 @@ def replace_copies(shared: SharedState, origin: str, size: int, *, how: str) -> 
     table, copies = shared._log_tables()
     lines, leaves = chain([b'{"n":%d}' % number for number in range(size)], 0, "0" * 64)
     kept = copies.leaves(origin, 0, size)
-    table._database.change(lambda made: made.execute("DELETE FROM shared_log_entries"))
+    table._database.change(lambda made: made.execute("DELETE FROM shared_log_parts"))
     copies.put(origin, 0, lines, kept if how == "server_keeps_the_hashes" else leaves)
     if how == "server_signs":
         (log,) = [seen.log for seen in table.published() if seen.log.origin == origin]
@@ -239,18 +240,21 @@ def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_name
         with contextlib.closing(SharedState(servers.settings, bytes, folder)) as shared:
             replace_copies(shared, origin, size, how=how)
     if how == "changed":
-        servers.change("UPDATE shared_log_entries SET line = line || 'x'::bytea WHERE position = 1")
+        servers.change("UPDATE shared_log_parts SET lines = lines || 'x'::bytea WHERE start > 0")
     elif how == "emptied":
-        servers.change("UPDATE shared_log_entries SET line = '' WHERE position = 1")
+        servers.change("UPDATE shared_log_parts SET lines = '' WHERE start > 0")
     elif how == "moved":
         servers.change(
-            "UPDATE shared_log_entries AS one SET line = other.line FROM shared_log_entries AS other "
-            "WHERE one.origin = other.origin AND one.position = 1 AND other.position = 2"
+            "UPDATE shared_log_parts AS one SET lines = other.lines FROM shared_log_parts AS other "
+            "WHERE one.origin = other.origin AND one.start = 0 AND other.start = one.stop"
         )
     elif how == "removed":
-        servers.change("DELETE FROM shared_log_entries WHERE position = 1")
+        servers.change(
+            "DELETE FROM shared_log_parts AS one USING shared_log_parts AS other "
+            "WHERE one.origin = other.origin AND one.start = other.stop AND other.start = 0"
+        )
     elif how == "cut":
-        servers.change("DELETE FROM shared_log_entries WHERE position >= %s", size - 1)
+        servers.change("DELETE FROM shared_log_parts WHERE stop >= %s", size)
     elif how == "hidden":
         servers.change("DELETE FROM shared_logs WHERE origin = %s", origin)
     elif how == "row":

@@ -67,6 +67,8 @@ class LogExchange:
         self._exchanged_at = time.monotonic()
         self._origin = ""
         self._due = 0.0
+        self._is_asked = False
+        self._is_behind = False
         self._is_over = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="toolkeep-logs", daemon=True)
@@ -99,6 +101,7 @@ class LogExchange:
 
     def _heard(self, key: str) -> None:
         if key == self._origin:
+            self._is_asked = True
             self._wake.set()
 
     def _attempt(self) -> None:
@@ -118,10 +121,13 @@ class LogExchange:
 
     def _round(self) -> None:
         witness = self._witness or self._begin()
-        if not self._trouble and not self._is_copied():
-            self._wake.set()
-        if (now := time.monotonic()) >= self._due:
-            self._due = now + EVERY_SECONDS
+        is_due = time.monotonic() >= self._due
+        if (is_due or self._is_behind) and not self._trouble:
+            self._is_behind = not self._is_copied()
+            if self._is_behind:
+                self._wake.set()
+        if is_due:
+            self._due = time.monotonic() + EVERY_SECONDS
             self._table.publish(self._own(witness))
             published = self._table.published()
             for seen in published:
@@ -129,7 +135,9 @@ class LogExchange:
                     self._look(seen, witness)
             for origin in self._shown - {seen.log.origin for seen in published}:
                 self._raise(origin, _HIDDEN, "its row is gone")
-        self._table.answer(self._origin, witness.respond)
+        if is_due or self._is_asked:  # a notice may be lost
+            self._is_asked = False
+            self._table.answer(self._origin, witness.respond)
 
     def _begin(self) -> Witness:
         try:

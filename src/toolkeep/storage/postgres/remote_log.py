@@ -110,9 +110,10 @@ class RemoteLog:
 
     def of_call(self, call: FoundCall) -> list[Entry]:
         """The records of a call."""
-        found = [entry for index in self._copies.positions(call) for entry in self.read(index, index + 1)]
+        spans = self._copies.spans(call)
+        found = {entry.index: entry for span in spans for entry in self.read(*span)}
         # By what was signed: with another id in its row, a record would be shown to another agent.
-        return [entry for entry in found if entry.record.get("call") == call.call_id]
+        return [entry for entry in found.values() if entry.record.get("call") == call.call_id]
 
     def receipt(self, index: int) -> Receipt:
         """The receipt of the record at an index, as its own server would make it."""

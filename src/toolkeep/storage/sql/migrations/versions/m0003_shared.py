@@ -29,12 +29,18 @@ _TABLES = {
         origin text, witness text, token text NOT NULL, request text NOT NULL, status integer, answer text,
         PRIMARY KEY (origin, witness)
     """,
-    "log_entries": """
-        origin text, position bigint, call_id text NOT NULL, other_id text NOT NULL, leaf bytea NOT NULL,
-        line bytea NOT NULL, PRIMARY KEY (origin, position)
+    "log_parts": """
+        origin text, start bigint, stop bigint NOT NULL, leaves bytea NOT NULL, lines bytea NOT NULL,
+        PRIMARY KEY (origin, start)
+    """,
+    # In this collation an index finds prefixes, too.
+    "log_calls": """
+        call_id text COLLATE "C", other_id text COLLATE "C", origin text, first bigint, last bigint NOT NULL,
+        PRIMARY KEY (call_id, other_id, origin, first)
     """,
     "bodies": """
-        digest text PRIMARY KEY, body bytea, put_at timestamptz NOT NULL, erased_at timestamptz, mac bytea
+        digest text COLLATE "C" PRIMARY KEY, body bytea, put_at timestamptz NOT NULL,
+        erased_at timestamptz, mac bytea
     """,
     "registers": """
         kind text PRIMARY KEY, version bigint NOT NULL DEFAULT 0, content bytea NOT NULL DEFAULT '',
@@ -77,9 +83,8 @@ _TABLES = {
     """,
 }
 _INDEXES = (
-    "log_entries (call_id text_pattern_ops)",
-    "log_entries (other_id text_pattern_ops)",
-    "bodies (erased_at)",
+    "log_calls (other_id)",
+    "bodies (erased_at) WHERE erased_at IS NOT NULL",
     "questions (agent, state)",
     "questions (expires_at)",
     "session_answers (session)",
