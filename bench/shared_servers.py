@@ -3,9 +3,11 @@
 .venv/bin/python bench/shared_servers.py [--quick] [--json FILE]
 
 Clients reach every lane through haproxy with the configuration of deploy/: one server with its state folder
-alone, one on PostgreSQL, two on PostgreSQL. Servers, database, haproxy and the client share the same cores.
-The lanes take turns in each round, and ratios are taken within rounds. PostgreSQL syncs every commit and has
-no replica. Needs haproxy and PostgreSQL of the system's packages.
+alone, one on PostgreSQL, two on PostgreSQL, each in a database of its own. Servers, database, haproxy and the
+client share the same cores, so their processor time for a call, which is printed for each, bounds the calls a
+second. It is counted until the log of a run is copied. The lanes take turns in each round, and ratios are
+taken within rounds. PostgreSQL syncs every commit and has no replica. Needs haproxy and PostgreSQL of the
+system's packages.
 """
 
 import argparse
@@ -21,15 +23,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
+from psycopg.sql import SQL, Identifier
 
 from measures.home import empty_home
 from measures.lanes import Lane, drive
 from measures.mcp_load import Load, free_port, processor_us, summary
 from measures.own_postgres import OwnPostgres, own_postgres
-from measures.process_tree import processor_seconds, proportional_bytes
+from measures.process_tree import descendants, proportional_bytes
 from measures.statistics import median
 from server import check_answer
 from tables import print_notes, print_table
@@ -44,6 +47,10 @@ KINDS = {"ordinary": "echo", "with write effects": "note", "with an idempotency 
 KEYED = "with an idempotency key"
 IN_FLIGHT = 64
 CLAIMS_IN_FLIGHT = 32
+SETTLE_SECONDS = 1.5
+"""Until the log of a run is copied, which is done once a second."""
+PARTS = ("server", "database", "haproxy", "client")
+"""Who uses the cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +63,15 @@ class Plan:
     claim_seconds: float
 
 
-FULL = Plan(rounds=5, calls=2000, calls_alone=300, claim_seconds=3.0)
+FULL = Plan(rounds=3, calls=6000, calls_alone=300, claim_seconds=3.0)
 QUICK = Plan(rounds=2, calls=200, calls_alone=30, claim_seconds=0.5)
+
+
+class Run(NamedTuple):
+    """What one run gave, and the processor µs of a call by who used them."""
+
+    load: Load
+    parts: dict[str, float]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,28 +80,40 @@ class Fleet:
 
     port: int
     token: str
+    url: str
     processes: list[int]
+    balancer: int
+    database: int
     folders: list[Path]
     keys: int = 0
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
 
-    def run(self, kind: str, count: int, in_flight: int) -> Load:
+    def run(self, kind: str, count: int, in_flight: int) -> "Run":
         """So many calls of a kind."""
         requests = [self._request(kind, number) for number in range(count)]
         lanes = [Lane(self.port) for _ in range(in_flight)]
-        used = sum(map(processor_us, self.processes))
+        used, client = self._used(), time.process_time()
         began = time.perf_counter()
         times = drive(lanes, requests, check_answer)
-        elapsed = time.perf_counter() - began
-        used = sum(map(processor_us, self.processes)) - used
+        elapsed, client = time.perf_counter() - began, time.process_time() - client
         for lane in lanes:
             lane.close()
+        time.sleep(SETTLE_SECONDS)
+        took = [(after - before) / count for before, after in zip(used, self._used(), strict=True)]
         self.calls[kind] += count
-        return summary(times, elapsed, used)
+        return Run(
+            summary(times, elapsed, took[0]), dict(zip(PARTS, [*took, client * 1e6 / count], strict=True))
+        )
+
+    def _used(self) -> list[float]:
+        """Processor time so far of servers, database and haproxy."""
+        database = [self.database, *descendants(self.database)] if self.database else []
+        return [sum(map(processor_us, some)) for some in (self.processes, database, [self.balancer])]
 
     def _request(self, kind: str, number: int) -> bytes:
-        body = json.dumps({"arguments": {"text": f"hello {number}"}}, separators=(",", ":")).encode()
-        self.keys += 1
+        self.keys += 1  # so that no body was stored before
+        text = f"{self.keys} hello {number}"
+        body = json.dumps({"arguments": {"text": text}}, separators=(",", ":")).encode()
         key = f"Idempotency-Key: {self.port} {self.keys}\r\n" if kind == KEYED else ""
         return (
             f"POST /v1/tools/{KINDS[kind]}:call HTTP/1.1\r\nHost: localhost\r\n"
@@ -116,12 +142,12 @@ def main() -> int:
             f"load {os.getloadavg()[0]:.1f}; a sync takes {sync_ms:.2f} ms"
         )
         fleets = {
-            ALONE: stack.enter_context(fleet(home / "alone", 1, "")),
-            ONE: stack.enter_context(fleet(home / "one", 1, postgres.url)),
-            TWO: stack.enter_context(fleet(home / "two", 2, postgres.url)),
+            ALONE: stack.enter_context(fleet(home / "alone", 1, None)),
+            ONE: stack.enter_context(fleet(home / "one", 1, postgres)),
+            TWO: stack.enter_context(fleet(home / "two", 2, postgres)),
         }
         results = measure(fleets, plan, postgres)
-        results |= {"sync_ms": sync_ms, "claims": measure_claims(home, postgres.url, plan)}
+        results |= {"sync_ms": sync_ms, "claims": measure_claims(home, fleets[ONE].url, plan)}
         report(results, fleets)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
@@ -144,16 +170,24 @@ def measure_sync(folder: Path) -> float:
 
 
 @contextlib.contextmanager
-def fleet(home: Path, count: int, url: str) -> Iterator[Fleet]:
-    """Servers behind haproxy, ready."""
+def fleet(home: Path, count: int, postgres: OwnPostgres | None) -> Iterator[Fleet]:
+    """Servers behind haproxy, ready, with a database of their own."""
+    url = ""
+    if postgres is not None:
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(home.name)))
+        url = f"{postgres.url.rpartition('/')[0]}/{home.name}"
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(server(home / str(number), url)) for number in range(count)]
         ports = [port for port, _, _ in servers]
-        front = stack.enter_context(balancer(home, ports))
+        front, proxy = stack.enter_context(balancer(home, ports))
         made = Fleet(
             port=front,
             token=servers[0][2],
+            url=url,
             processes=[process for _, process, _ in servers],
+            balancer=proxy,
+            database=postgres.process_id if postgres is not None else 0,
             folders=[home / str(number) / "state" for number in range(count)],
         )
         await_ready([front, *ports])
@@ -182,8 +216,8 @@ def server(home: Path, url: str) -> Iterator[tuple[int, int, str]]:
 
 
 @contextlib.contextmanager
-def balancer(folder: Path, ports: list[int]) -> Iterator[int]:
-    """The port of a haproxy with the configuration of deploy/ before these servers."""
+def balancer(folder: Path, ports: list[int]) -> Iterator[tuple[int, int]]:
+    """The port and process of a haproxy with the configuration of deploy/ before these servers."""
     program = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
         raise RuntimeError("haproxy is not installed: apt-get install haproxy")
@@ -197,7 +231,7 @@ def balancer(folder: Path, ports: list[int]) -> Iterator[int]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([program, "-db", "-f", folder / "haproxy.cfg"], env=given, **quiet) as process:  # type: ignore[call-overload]
         try:
-            yield port
+            yield port, process.pid
         finally:
             process.kill()
 
@@ -223,28 +257,26 @@ def await_ready(ports: list[int]) -> None:
 
 
 def measure(fleets: dict[str, Fleet], plan: Plan, postgres: OwnPostgres) -> dict[str, Any]:
-    """Loads by kind and lane; what the database took of disk and processor; connections and memory."""
-    loads: dict[str, dict[str, list[Load]]] = {}
-    alone: dict[str, dict[str, Load]] = {}
+    """Runs by kind and lane; what they took of the disk; connections and memory."""
+    runs: dict[str, dict[str, list[Run]]] = {}
+    alone: dict[str, dict[str, float]] = {}
     costs: dict[str, dict[str, Any]] = {}
     for kind in KINDS:
         for one in fleets.values():
             one.run(kind, max(50, plan.calls // 10), IN_FLIGHT)
         disk = {name: one.disk_bytes for name, one in fleets.items()}
         before = {name: one.calls[kind] for name, one in fleets.items()}
-        stored, used = database_bytes(postgres.url), processor_seconds(postgres.process_id)
-        loads[kind] = {name: [] for name in fleets}
+        stored = database_bytes(postgres.url)
+        runs[kind] = {name: [] for name in fleets}
         for _ in range(plan.rounds):
             for name, one in fleets.items():
-                loads[kind][name].append(one.run(kind, plan.calls, IN_FLIGHT))
+                runs[kind][name].append(one.run(kind, plan.calls, IN_FLIGHT))
         made = {name: one.calls[kind] - before[name] for name, one in fleets.items()}
-        shared = made[ONE] + made[TWO]
         costs[kind] = {
             "disk": {name: (one.disk_bytes - disk[name]) / made[name] for name, one in fleets.items()},
-            "database_bytes": (database_bytes(postgres.url) - stored) / shared,
-            "database_us": (processor_seconds(postgres.process_id) - used) * 1e6 / shared,
+            "database_bytes": (database_bytes(postgres.url) - stored) / (made[ONE] + made[TWO]),
         }
-        alone[kind] = {name: one.run(kind, plan.calls_alone, 1) for name, one in fleets.items()}
+        alone[kind] = {name: one.run(kind, plan.calls_alone, 1).load.p50_ms for name, one in fleets.items()}
     with psycopg.connect(postgres.url) as connection:
         count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'toolkeep'"
         row = connection.execute(count).fetchone()
@@ -252,14 +284,14 @@ def measure(fleets: dict[str, Fleet], plan: Plan, postgres: OwnPostgres) -> dict
         "loads": {
             kind: {
                 name: [
-                    {"rate": load.rate, "p50_ms": load.p50_ms, "p99_ms": load.p99_ms, "cpu_us": load.cpu_us}
-                    for load in found
+                    {"rate": load.rate, "p50_ms": load.p50_ms, "p99_ms": load.p99_ms, "parts_us": parts}
+                    for load, parts in found
                 ]
                 for name, found in by_name.items()
             }
-            for kind, by_name in loads.items()
+            for kind, by_name in runs.items()
         },
-        "alone_ms": {kind: {name: load.p50_ms for name, load in one.items()} for kind, one in alone.items()},
+        "alone_ms": alone,
         "costs": costs,
         "connections": (row[0] if row else 0) / 3,
         "memory_mb": {
@@ -270,9 +302,9 @@ def measure(fleets: dict[str, Fleet], plan: Plan, postgres: OwnPostgres) -> dict
 
 
 def database_bytes(url: str) -> int:
-    """What the database has on disk."""
+    """What all databases have on disk."""
     with psycopg.connect(url) as connection:
-        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        row = connection.execute("SELECT sum(pg_database_size(oid)) FROM pg_database").fetchone()
     return int(row[0]) if row else 0
 
 
@@ -332,12 +364,12 @@ def statement_rate(settings: DatabaseSettings, name: str, seconds: float) -> flo
 
 def report(results: dict[str, Any], fleets: dict[str, Fleet]) -> None:
     """The tables."""
-    rows = []
+    rows, parts = [], []
     for kind, by_name in results["loads"].items():
         for name in fleets:
             runs = by_name[name]
             rate = median([run["rate"] for run in runs])
-            cpu = median([run["cpu_us"] for run in runs])
+            used = [median([run["parts_us"][part] for run in runs]) for part in PARTS]
             base = by_name[ALONE if name == ONE else ONE]
             ratio = median([mine["rate"] / other["rate"] for mine, other in zip(runs, base, strict=True)])
             rows.append(
@@ -345,20 +377,20 @@ def report(results: dict[str, Any], fleets: dict[str, Fleet]) -> None:
                     f"{kind}: {name}",
                     f"{rate:,.0f}",
                     "" if name == ALONE else f"{ratio:.2f}",
-                    f"{1e6 / cpu:,.0f}",
+                    f"{1e6 / used[0]:,.0f}",
                     f"{results['alone_ms'][kind][name]:.2f}",
                     f"{results['costs'][kind]['disk'][name]:,.0f}",
                 ]
             )
+            most = (os.cpu_count() or 1) * 1e6 / sum(used)
+            parts.append([f"{kind}: {name}", *(f"{one:,.0f}" for one in [*used, sum(used), most])])
     heads = ["calls", "a second", "× the line before", "a core-second", "ms, one at a time", "log bytes"]
     print_table(f"{IN_FLIGHT} in flight through haproxy", heads, rows)
+    print_table("Processor µs of a call", ["calls", *PARTS, "all", "calls a second at most"], parts)
     print_table(
         "The database, for each call",
-        ["calls", "processor µs", "bytes"],
-        [
-            [kind, f"{cost['database_us']:,.0f}", f"{cost['database_bytes']:,.0f}"]
-            for kind, cost in results["costs"].items()
-        ],
+        ["calls", "bytes"],
+        [[kind, f"{cost['database_bytes']:,.0f}"] for kind, cost in results["costs"].items()],
     )
     claims = results["claims"]
     ratio = median([a / b for a, b in zip(claims["ledger"], claims["statements"], strict=True)])

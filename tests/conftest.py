@@ -21,9 +21,33 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 
+SLOWEST = (
+    "hostile/sandbox/test_attempts.py",
+    "providers/test_vendor_registry.py",
+    "mcp_client/packages/test_pypi.py",
+    "mcp_server/test_clients.py",
+    "docs/test_site.py",
+    "mcp_client/test_real_servers.py",
+    "mcp_client/packages/test_npm.py",
+    "mcp_client/test_item_import.py",
+    "sandbox/test_seccomp_filters.py",
+    "cli/test_new.py",
+    "validation/test_corpus.py",
+    "hostile/test_work.py",
+    "sandbox/test_worker_pool.py",
+    "mcp_client/test_conformance.py",
+)
+"""The files that take a minute or so, the slowest first."""
+
 # How long an example takes says more about who else uses the machine; `bench/` measures.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest files run first, so that no process is left alone with one at the end."""
+    rank = {ROOT / "tests" / name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(SLOWEST)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,7 @@ import grimp
 import pytest
 
 from tests import house
+from tests.conftest import SLOWEST
 
 RENEW = ".venv/bin/python -m tests.house"
 
@@ -90,6 +91,10 @@ def test_a_test_mirrors_a_module_of_its_own_folder(tmp_path: Path, test: str, *,
 
 
 # --- names and sizes -----------------------------------------------------------------------------
+
+
+def test_each_file_that_runs_first_is_there() -> None:
+    assert [name for name in SLOWEST if not (house.TESTS / name).is_file()] == []
 
 
 def test_no_base_name_has_two_meanings() -> None:

@@ -158,6 +158,9 @@ def test_no_request_fails_while_both_servers_are_restarted_in_turn(
             assert asked(f"{own}/healthz")[0] == 200
             until_true(lambda: asked(f"{own}/readyz")[1]["checks"]["database"] is False)
             assert asked(f"{front.url}/healthz")[0] == 503
+            machines[0].stop()
+            machines[0].start()
+            until_true(lambda: asked(f"{own}/readyz")[1]["checks"]["database"] is False)
         finally:
             postgres.start()
         front.await_statuses("UP", "UP")

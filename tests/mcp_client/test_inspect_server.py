@@ -38,15 +38,16 @@ def test_the_time_to_start_can_be_set_and_says_what_was_waited_for(tmp_path: Pat
     said = refused(tmp_path, "--start-timeout", "1", *server("silent"))
     assert "it did not answer initialize in 1 s" in said
     assert "give it longer: --start-timeout SECONDS" in said
-    add(tmp_path, "up", "--start-timeout", "1", *server("banner"), is_accepted=False)
+    add(tmp_path, "up", "--start-timeout", "30", *server("banner"), is_accepted=False)
     config = tmp_path / ".agent" / "config.yml"
-    config.write_text(config.read_text().replace("banner", "silent"))
+    assert "start_timeout_s: 30" in config.read_text()
+    config.write_text(config.read_text().replace("banner", "silent").replace("_s: 30", "_s: 1"))
     accept(tmp_path)
     assert "it did not answer initialize in 1 s" in called(tmp_path).text
     late = tmp_path / "late"
     late.mkdir()
     add(late, "up", *server("late"))
-    assert called(late, timeout_s=1).value == "a"  # the time to start is none of the call
+    assert called(late, timeout_s=3).value == "a"  # the time to start is none of the call
 
 
 def called(project: Path, **options: Any) -> ToolResult:

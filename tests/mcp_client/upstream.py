@@ -40,7 +40,7 @@ def initialize(request: dict[str, Any]) -> None:
     if MODE == "silent":
         time.sleep(60)
     if MODE == "late":
-        time.sleep(1.5)
+        time.sleep(4)
     version = "1999-01-01" if MODE == "old" else request["params"]["protocolVersion"]
     server = {"name": "up\x1b[31mstream", "version": "1"}
     answer(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server})

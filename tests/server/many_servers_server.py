@@ -40,7 +40,7 @@ def main(project: Path, file: str, port: int) -> None:
         Args:
             line: What to append.
         """
-        note(f"begun-{line}")
+        note(f"begun-{line}-at-{port}")
         await asyncio.sleep(2)
         return note(line)
 

@@ -149,6 +149,17 @@ def find_programs() -> Path | None:
     return found if found and (found / "postgres").exists() else None
 
 
+def need_programs() -> Path:
+    """Where PostgreSQL has its programs; where there is none, a skip, or a failure in CI."""
+    programs = find_programs()
+    if programs is None:
+        missing = "PostgreSQL is not installed: apt-get install postgresql"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return programs
+
+
 def make_tables(place: DatabaseLocation) -> None:
     """Make the tables of the store."""
     with contextlib.closing(DefinitionWriter(place)) as writer:
@@ -158,12 +169,7 @@ def make_tables(place: DatabaseLocation) -> None:
 @contextlib.contextmanager
 def cluster() -> Iterator[Cluster]:
     """A cluster that runs; where there is no PostgreSQL, a skip, or a failure in CI."""
-    programs = find_programs()
-    if programs is None:
-        missing = "PostgreSQL is not installed: apt-get install postgresql"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+    programs = need_programs()
     # Not below pytest's own folder: others may not look into that, and a socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="keep-pg-"))
     made = Cluster(programs, folder)

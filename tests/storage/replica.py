@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.storage.cluster import Cluster, find_programs
+from tests.storage.cluster import Cluster, need_programs
 
 
 class DelayedLink:
@@ -20,26 +20,37 @@ class DelayedLink:
         self._target, self._seconds = port, seconds
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        self._is_closed = False
+        self._ends: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
-        self._listener.close()
+        """Break: bytes on their way are lost, and nothing connects again."""
+        self._is_closed = True
+        for one in (self._listener, *self._ends):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for it
+            one.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while not self._is_closed:
+            with contextlib.suppress(OSError):
                 client, _ = self._listener.accept()
-                try:
-                    server = socket.create_connection(("127.0.0.1", self._target))
-                except OSError:  # it is away; the client tries again
-                    client.close()
-                    continue
-                for one, other in ((client, server), (server, client)):
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    late: queue.Queue[tuple[float, bytes]] = queue.Queue()
-                    threading.Thread(target=self._take, args=(one, late), daemon=True).start()
-                    threading.Thread(target=self._give, args=(other, late), daemon=True).start()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+        except OSError:  # it is away; the client tries again
+            client.close()
+            return
+        server.settimeout(None)
+        self._ends += [client, server]
+        for one, other in ((client, server), (server, client)):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            late: queue.Queue[tuple[float, bytes]] = queue.Queue()
+            threading.Thread(target=self._take, args=(one, late), daemon=True).start()
+            threading.Thread(target=self._give, args=(other, late), daemon=True).start()
 
     def _take(self, source: socket.socket, late: "queue.Queue[tuple[float, bytes]]") -> None:
         data = b"."
@@ -50,13 +61,12 @@ class DelayedLink:
                 data = b""
             late.put((time.monotonic() + self._seconds, data))
 
-    @staticmethod
-    def _give(target: socket.socket, late: "queue.Queue[tuple[float, bytes]]") -> None:
+    def _give(self, target: socket.socket, late: "queue.Queue[tuple[float, bytes]]") -> None:
         with contextlib.suppress(OSError):
             while True:
                 due, data = late.get()
                 time.sleep(max(0.0, due - time.monotonic()))
-                if not data:
+                if not data or self._is_closed:
                     break
                 target.sendall(data)
         with contextlib.suppress(OSError):
@@ -89,20 +99,30 @@ class Standby(Cluster):
         """Become the primary."""
         self._run("pg_ctl", "promote", "--pgdata", str(self._folder / "data"), "--wait")
 
+    def last_replayed(self) -> float:
+        """When the newest commit was made that it has of its primary."""
+        import psycopg
+
+        with psycopg.connect(self.url("postgres")) as connection:
+            row = connection.execute("SELECT extract(epoch FROM pg_last_xact_replay_timestamp())::float8")
+            return float(row.fetchall()[0][0])
+
 
 class Replicated:
     """A primary with a standby; after a failover the old one comes back as the standby."""
 
     def __init__(self, folder: Path, *, delay_s: float, is_synchronous: bool) -> None:
-        programs = find_programs()
-        if programs is None:
-            raise RuntimeError("PostgreSQL is not installed")
-        self._programs, self._root, self._delay_s = programs, folder, delay_s
+        self._programs, self._root, self._delay_s = need_programs(), folder, delay_s
         self._count = 0
-        self.primary = Cluster(programs, self._next())
+        self.behind: list[int] = []
+        """At each failover, the milliseconds since the last commit that the standby had."""
+        self.primary = Cluster(self._programs, self._next())
         self.primary.start_first()
         self.primary.clean()
         self.primary.execute("postgres", "ALTER SYSTEM SET wal_retrieve_retry_interval = '500ms'")
+        self.primary.execute(
+            "postgres", "ALTER SYSTEM SET wal_keep_size = '256MB'"
+        )  # for a standby that is late
         if is_synchronous:
             self.primary.execute("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'")
         self.primary.execute("postgres", "SELECT pg_reload_conf()")
@@ -124,11 +144,13 @@ class Replicated:
         self.primary.start()
 
     def fail_over(self) -> None:
-        """Lose the primary; the standby takes over, and gets a standby of its own."""
+        """Lose the primary and what it has not replicated; the standby takes over, and gets its own standby."""
+        lost_at = time.time()
+        self._link.close()
         lost, self.primary = self.primary, self.standby
         lost.stop()
         self.standby.promote()
-        self._link.close()
+        self.behind.append(round(1000 * (lost_at - self.standby.last_replayed())))
         shutil.rmtree(lost.folder, ignore_errors=True)
         self.standby = self._follow(lost.port)
 

@@ -6,7 +6,6 @@ the commands, so that `toolkeep audit --help` and shell completion stay fast.
 
 import contextlib
 import json
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -204,9 +203,9 @@ def list_records(
         count = len(entries)
         columns: Sequence[Column] = COLUMNS
         if remote is not None:
-            own = ServerName(socket.gethostname(), log.public_key().name)
-            named = [(rows, own)]
-            for one in remote.all():
+            others = remote.all()
+            named = [(rows, ServerName(remote.server, log.public_key().name))]
+            for one in others:
                 count += one.size
                 newest = _newest(one, max(limit, _SEARCHED))
                 found = list(RecordRows(tool=tool, agent=agent).rows(newest))[-limit:]
@@ -301,12 +300,14 @@ def show_records(which: str, project: Path | None, *, as_json: bool) -> None:
 
 
 def _entries(log: "AuditLog", remote: "RemoteLogs | None", which: str) -> "Found":
-    if not (which.isascii() and which.isdecimal() and len(which) <= _INDEX_DIGITS):
-        return _find_call(log, remote, which)
-    entries = log.read(int(which), int(which) + 1)
-    if not entries:
-        raise NotRecorded(f"the log has no record {which}", "list the newest records: toolkeep audit list")
-    return entries, None
+    if which.isascii() and which.isdecimal() and len(which) <= _INDEX_DIGITS:
+        entries = log.read(int(which), int(which) + 1)
+        if entries:
+            return entries, None
+        if len(which) < _PREFIX:
+            hint = "list the newest records: toolkeep audit list"
+            raise NotRecorded(f"the log has no record {which}", hint)
+    return _find_call(log, remote, which)  # one prefix in forty has no letter
 
 
 def _data(entry: "Entry", bodies: Callable[[str], bytes]) -> dict[str, Any]:
@@ -440,9 +441,10 @@ def print_receipt(call: str, checkpoint: Path | None, project: Path | None, *, a
     from toolkeep.audit.receipt import Receipt
 
     given = read_checkpoint(checkpoint) if checkpoint else None
-    with log_of(project) as log:
-        entry = entries_of_call(log, call)[-1]
-        receipt = Receipt.of(entry, log.prove(entry.index, given))
+    with log_of(project) as log, remote_logs_of(project) as remote:
+        entries, other = _find_call(log, None if given else remote, call)
+        index = entries[-1].index
+        receipt = other.receipt(index) if other else Receipt.of(entries[-1], log.prove(index, given))
     print_json(receipt.to_dict())
 
 

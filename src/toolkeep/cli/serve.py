@@ -14,6 +14,7 @@ from toolkeep.cli.listen_options import address as address_of
 from toolkeep.cli.listen_options import alarms_shown, listen, whole
 from toolkeep.cli.options import common, files, is_terminal, project, say, say_done, tools_argument, warn
 from toolkeep.cli.tool_selection import keep_with, served_files
+from toolkeep.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -194,12 +195,13 @@ def command(
 
         def say_begun() -> None:
             _say_begun(address, as_json=as_json)
-            if codes is not None and not as_json:
-                _say_how_to_sign_in(public, codes)
-            if not held.list():
-                _say_how_to_make_token(has_page=codes is not None)
-            if codes is not None and opens and folder is not None:
-                open_in_browser(sign_in_link(public, codes), folder)
+            with _warned_if_not_ready():
+                if codes is not None and not as_json:
+                    _say_how_to_sign_in(public, codes)
+                if not held.list():
+                    _say_how_to_make_token(has_page=codes is not None)
+                if codes is not None and opens and folder is not None:
+                    open_in_browser(sign_in_link(public, codes), folder)
 
         stack.enter_context(listed(folder if has_page else None, public))
         if followed:
@@ -285,6 +287,15 @@ def _say_begun(address: str, *, as_json: bool) -> None:
         say(json.dumps({"address": address}))
     else:
         say_done(f"serving at {address}", err=True)
+
+
+@contextlib.contextmanager
+def _warned_if_not_ready() -> Iterator[None]:
+    """Go on without a shared database, as if it went away later: the server is ready once that answers."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        warn("not ready", f"  {error.message}", f"  {error.hint}")
 
 
 def _say_how_to_make_token(*, has_page: bool) -> None:

@@ -6,7 +6,6 @@ state is stored there, too: a task is seen, answered and cancelled through any o
 """
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import (
     MCP_AGENT_TASK_BYTES,
     MCP_AGENT_TASKS,
@@ -205,8 +203,7 @@ class Tasks:
     async def _published(self, record: TaskRecord) -> None:
         """Wait until other servers see a change: the client may ask one of them next."""
         if self._peers is not None:
-            with contextlib.suppress(StoreUnavailable):
-                await self._peers.work.put(_stored(record, self._peers.server))
+            await self._peers.put(_stored(record, self._peers.server))
 
     def _changed(self, record: TaskRecord) -> None:
         self.tell(record)

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import PICK, TOOLS, noted
+from tests.server.conftest import PICK, TOOLS, begun, noted
 from tests.server.talk import Client, Response, served, until
 from tests.storage.cluster import Cluster
 from tests.storage.two_keeps import execute, kill, two_keeps
 from toolkeep import Code, Keep, ToolDefinition, tool
 from toolkeep.server.api.call_routes import defer_to_inbox
+from toolkeep.storage.postgres import shared_database
 
 
 @pytest.fixture
 def keeps(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Keep, Keep]]:
     noted.clear()
+    begun.clear()
     with two_keeps(postgres, tmp_path, monkeypatch, approver=defer_to_inbox, approval_wait_s=60) as keeps:
         for keep in keeps:
             keep.register(*TOOLS, send_later, ToolDefinition.from_dict(PICK))
@@ -44,6 +46,7 @@ async def send_later(text: str) -> str:
     Args:
         text: What it says.
     """
+    begun.append(text)
     await gates[-1].wait()
     return text
 
@@ -104,6 +107,35 @@ def test_a_call_of_a_server_that_is_gone_has_an_unknown_outcome_and_keeps_it(
     unknown = Code.OUTCOME_UNKNOWN.value
     kept = [unknown, unknown, "sent early"]
     assert talk(keeps, act) == ("late", [*kept, *kept, unknown])
+
+
+def test_calls_that_end_while_the_database_is_away_have_ended_on_all_servers_once_it_is_back(
+    postgres: Cluster, keeps: tuple[Keep, Keep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_database, "_PATIENCE_SECONDS", 0.0)
+
+    async def act(one: Client, other: Client) -> Any:
+        gates.append(asyncio.Event())
+        path, question = await ask(one, "late", "send_later")
+        waiting, _ = await ask(one, "never")
+        ada = other.as_agent("ada")
+        await one.post(f"/v1/approvals/{question}:decide", {"verdict": "approve"})
+        await until(lambda: "late" in begun)
+        postgres.stop()
+        gates[-1].set()
+        await until(lambda: one.app.service.calls.in_flight == 1)
+        one.app.service.calls.withdraw()
+        await until(lambda: not one.app.service.calls.in_flight)
+        postgres.start()
+        answers = []
+        async with asyncio.timeout(20):
+            for polled in (path, waiting):
+                while (answer := await ada.get(polled)).status in (202, 503):
+                    pass
+                answers.append((answer.status, answer.data.get("value")))
+        return answers
+
+    assert talk(keeps, act) == [(200, "late"), (404, None)]
 
 
 @pytest.mark.parametrize("forged", ["agent = 'bob'", "state = 'forged'", "is_over = true"])

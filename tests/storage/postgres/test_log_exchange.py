@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from toolkeep.storage.postgres.log_copies import LogCopies
 from toolkeep.storage.postgres.log_table import LogTable, PublishedLog
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_state import SharedState, row_key
-from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
 
 KEY = "the same on all of these servers"
 
@@ -147,7 +148,7 @@ def test_a_server_counts_by_the_mac_of_its_row_and_by_the_keys_that_were_seen_fi
     table = LogTable(database, row_key(ann.settings, bytes))
 
     def published(server: Server) -> PublishedLog | None:
-        logs = [seen.log for seen in table.published(seen_s=1)]
+        logs = [seen.log for seen in table.published()]
         return next((log for log in logs if log.origin == server.origin), None)
 
     with ann.runs() as record, bob.runs():
@@ -159,10 +160,10 @@ def test_a_server_counts_by_the_mac_of_its_row_and_by_the_keys_that_were_seen_fi
     known, stranger = published(ann), published(cid)
     assert known is not None
     assert stranger is not None
+    # A row without a MAC: nobody is trusted for it.
+    forge = "UPDATE shared_logs SET origin = 'x' WHERE origin = %s"
+    database.change(lambda made: made.execute(forge, (cid.origin,)))
     with bob.runs():
-        # A row without a MAC: nobody is trusted for it.
-        forge = "UPDATE shared_logs SET origin = 'x' WHERE origin = %s"
-        database.change(lambda made: made.execute(forge, (cid.origin,)))
         wait(lambda: "the log of a server is left out" in caplog.text)
         # Another key of a log that is known, in a row with a MAC.
         other = VerifierKey.parse(stranger.key)
@@ -195,8 +196,8 @@ def test_copies_go_on_where_they_end_and_what_was_removed_is_copied_again(
     assert len(list((ann.folder / "audit" / "segments").iterdir())) > 2
     with ann.runs():
         wait(is_whole)
-    for remove in ("position = 3", "position < 2"):
-        statement = f"DELETE FROM shared_log_entries WHERE {remove}"  # noqa: S608 -- our own words
+    for remove in ("start = (SELECT min(stop) FROM shared_log_parts)", "start = 0"):
+        statement = f"DELETE FROM shared_log_parts WHERE {remove}"  # noqa: S608 -- our own words
         database.change(partial(_executed, statement))
         with ann.runs() as record:
             record.log.append({"n": "more"}).result()
@@ -207,7 +208,7 @@ def test_a_log_that_is_no_longer_signed_is_told_until_it_is(
     servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann, bob, _ = servers
-    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 1.0)  # checkpoints come every 0.1 s
     with ann.runs() as record, bob.runs():
         wait(lambda: ann.is_cosigned_by(bob))
         record.log._writer._checkpoint_seconds = 1e9
@@ -218,19 +219,70 @@ def test_a_log_that_is_no_longer_signed_is_told_until_it_is(
         wait(lambda: ann.is_cosigned_by(bob))
 
 
+def test_a_busy_log_is_signed_although_it_always_has_newer_records(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, now = servers[0], 1.0
+    monkeypatch.setattr(log_exchange, "EVERY_SECONDS", 1e9)  # its thread waits: the rounds are made here
+    monkeypatch.setattr(log_exchange, "time", SimpleNamespace(monotonic=lambda: now))
+    with ann.runs() as record:
+        exchange = record._exchange
+        assert exchange is not None
+        for _ in range(3):
+            record.log.checkpoint()
+            record.log.append({"n": "more"}).result()
+            exchange._is_copied()
+            now += 0.6 * log_exchange.SILENT_SECONDS
+        assert not ann.alarms
+        now += log_exchange.SILENT_SECONDS
+        exchange._is_copied()
+        assert [alarm for _, alarm in ann.alarms] == ["this log is no longer signed"]
+
+
 def test_a_server_that_lives_and_no_longer_publishes_its_log_is_told(
     servers: list[Server], database: SharedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann, bob, _ = servers
-    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 1.0)  # checkpoints come every 0.1 s
     with bob.runs():
         with ann.runs():
             wait(lambda: ann.is_cosigned_by(bob))
         table = LogTable(database, row_key(ann.settings, bytes))
-        (ended,) = [seen for seen in table.published(seen_s=99) if seen.log.origin == ann.origin]
+        (ended,) = [seen for seen in table.published() if seen.log.origin == ann.origin]
         assert not ended.is_seen  # it said so
         assert not bob.alarms
         table.publish(ended.log._replace(server="a"))
         database.change(lambda made: made.execute("INSERT INTO shared_servers VALUES ('a', 'ann', now())"))
         wait(lambda: bool(bob.alarms))
     assert bob.alarms == [(ann.origin, "a server no longer publishes its log")]
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON shared_logs FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+
+
+@pytest.mark.parametrize(
+    ("attack", "alarm"),
+    [
+        ("DELETE FROM shared_logs", "the database no longer shows the log of a server"),
+        ("UPDATE shared_logs SET trouble = 'x'", "the database no longer shows the log of a server"),
+        (REFUSE, "the logs of servers are not exchanged"),
+    ],
+    ids=["gone", "forged", "refused"],
+)
+def test_a_database_that_hides_a_log_or_takes_none_is_told(
+    servers: list[Server], postgres: Cluster, monkeypatch: pytest.MonkeyPatch, attack: str, alarm: str
+) -> None:
+    ann, bob, _ = servers
+    with bob.runs():
+        with ann.runs():
+            wait(lambda: ann.is_cosigned_by(bob) and bob.is_cosigned_by(ann))
+        assert not bob.alarms
+        monkeypatch.setattr(log_exchange, "SILENT_SECONDS", 0.2)
+        postgres.execute("made", f"SET search_path = {SCHEMA}; {attack}")
+        try:
+            wait(lambda: alarm in {said for _, said in bob.alarms})
+        finally:
+            postgres.execute("made", f"DROP FUNCTION IF EXISTS {SCHEMA}.refuse CASCADE")

@@ -10,6 +10,7 @@ from tests.storage.two_keeps import execute
 from toolkeep.limits import MCP_SESSIONS
 from toolkeep.storage.postgres import peers as peers_module
 from toolkeep.storage.postgres.event_table import Head
+from toolkeep.storage.postgres.message_table import StoredMessage
 from toolkeep.storage.postgres.peers import Peers
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import SharedDatabase
@@ -70,6 +71,23 @@ def test_what_is_old_is_deleted_and_what_goes_on_is_kept(postgres: Cluster) -> N
     assert run(postgres, act) == ["waits"]
     streams = [count(postgres, "events", f"stream = '{name}'") for name in ("old", "long")]
     assert (streams, count(postgres, "messages")) == ([0, 3], 0)
+
+
+def test_names_of_clients_that_are_no_text_for_postgresql_fail_nothing(postgres: Cluster) -> None:
+    async def act(peers: Peers) -> list[object]:
+        found = peers.work.find("a\0b", "call", "a"), peers.request("a\0b", "answer", b"")
+        return [*await asyncio.gather(*found), await peers.work.find("unknown", "call", "a")]
+
+    assert run(postgres, act) == [None, None, None]
+
+
+def test_forged_messages_are_deleted_unread(postgres: Cluster) -> None:
+    async def act(peers: Peers) -> list[StoredMessage]:
+        row = f"'forged', '{peers.server}', 'x', now(), 'x'"
+        execute(postgres, f"INSERT INTO shared_messages VALUES ({row})")  # noqa: S608 -- our own words
+        return await peers._messages.receive(peers.server)
+
+    assert (run(postgres, act), count(postgres, "messages")) == ([], 0)
 
 
 def test_an_event_beyond_the_limits_of_its_session_is_deleted_soon(

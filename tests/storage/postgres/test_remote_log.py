@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from tests.calls.test_shared_claims import KEY, open_server
 from tests.storage.cluster import Cluster
 from tests.storage.postgres.test_log_exchange import wait
-from toolkeep import tool
+from toolkeep import tool, verify_receipt
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import chain
 from toolkeep.audit.errors import BodyUnavailable
@@ -21,8 +22,17 @@ from toolkeep.audit.merkle_tree import Tree
 from toolkeep.audit.signed_note import Algorithm, Signer
 from toolkeep.cli.main import cli
 from toolkeep.config.settings import DatabaseSettings
-from toolkeep.server.api.audit_routes import RecordFilters, call_records, list_calls
+from toolkeep.errors import Code
+from toolkeep.server.api.audit_routes import (
+    RecordFilters,
+    call_records,
+    list_calls,
+    public_key,
+    receipt,
+    show_record,
+)
 from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.storage.postgres import log_copier, log_exchange, shared_changes
 from toolkeep.storage.postgres.remote_log import RemoteLog, RemoteLogs
@@ -36,6 +46,7 @@ from toolkeep.stores.api_tokens import Scope
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_exchange, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(log_copier, "_ERASED_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(log_copier, "_BATCH", 2)  # many parts
     monkeypatch.setattr(shared_changes, "CURRENT_SECONDS", 60.0)  # a slow machine refuses no call here
 
 
@@ -112,9 +123,14 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
     assert {row["call"]: row["origin"] for row in rows} == {
         call: origins[number % 2] for number, call in enumerate(calls)
     }
+    # One machine runs both, so its name alone would not tell them apart.
+    names = {row["origin"]: row["server"] for row in rows}
+    assert names == {one: f"{socket.gethostname()}/{one.split('/')[1][:4]}" for one in origins}
     assert "SERVER" in servers.run("list").stdout
     completed = json.loads(servers.run("show", calls[1][:8], "--json").stdout)[-1]
     assert (completed["origin"], completed["result"]) == (origins[1], "Hello, reader 1!")
+    given = verify_receipt(servers.run("receipt", calls[1]).stdout, servers.other().published.key)
+    assert given.record["call"] == calls[1]
     reports = json.loads(servers.run("verify", "--json").stdout)
     assert [(one["origin"], one["is_intact"]) for one in reports] == [(one, True) for one in origins]
     heads = [json.loads(line) for line in servers.run("export").stdout.splitlines()]
@@ -133,9 +149,22 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
                 break
         shown = await call_records(keep, auditor, calls[3])
         assert (shown.arguments, shown.result) == ({"name": "reader 3"}, "Hello, reader 3!")
+        assert shown.server == names[origins[1]]
+        # By its log's name: an index alone is another record on each server.
+        last = shown.records[-1]
+        proven = await receipt(keep, auditor, last.index, shown.origin)
+        verified = verify_receipt(proven.receipt, proven.key)
+        assert (verified.origin, verified.record) == (origins[1], last.record)
+        assert (await public_key(keep, origins[1])).key == proven.key
+        assert (await show_record(keep, auditor, last.index, shown.origin)).record == last.record
+        assert (await call_records(keep, auditor, calls[2])).origin == origins[0]
         return found
 
     assert asyncio.run(read()) == calls[::-1]
+    servers.remote.copies._database.close()
+    with pytest.raises(RequestRefused) as refused:  # it may be in a log that cannot be read
+        asyncio.run(call_records(servers.keeps[0], auditor, "0" * 32))
+    assert refused.value.code is Code.STORE_UNAVAILABLE
 
 
 def test_a_body_that_one_server_erases_is_erased_on_all(servers: Servers) -> None:
@@ -164,6 +193,18 @@ def test_a_body_that_one_server_erases_is_erased_on_all(servers: Servers) -> Non
     assert not has(copies.body, digests[call])
 
 
+def test_an_agent_is_shown_the_records_of_its_own_calls_wherever_the_database_puts_them(
+    servers: Servers,
+) -> None:
+    own, others = servers.call(1, "Ann"), servers.call(1, "somebody else")
+    wait(servers.are_copied)
+    (agent,) = {str(one["agent"]) for one in servers.records(1).records_of(own) if one.get("agent")}
+    servers.change("UPDATE shared_log_calls SET call_id = %s WHERE call_id = %s", own, others)
+    caller = Caller(id="t", name="ann", agent=agent, scopes=(Scope.CALL,), created_at=0.0)
+    shown = asyncio.run(call_records(servers.keeps[0], caller, own))
+    assert {one.record["call"] for one in shown.records} == {own}
+
+
 SERVER_FORGES = ["server_rewrites", "server_signs", "server_keeps_the_hashes"]
 
 
@@ -172,16 +213,18 @@ def replace_copies(shared: SharedState, origin: str, size: int, *, how: str) -> 
     table, copies = shared._log_tables()
     lines, leaves = chain([b'{"n":%d}' % number for number in range(size)], 0, "0" * 64)
     kept = copies.leaves(origin, 0, size)
-    table._database.change(lambda made: made.execute("DELETE FROM shared_log_entries"))
+    table._database.change(lambda made: made.execute("DELETE FROM shared_log_parts"))
     copies.put(origin, 0, lines, kept if how == "server_keeps_the_hashes" else leaves)
     if how == "server_signs":
-        (log,) = [seen.log for seen in table.published(seen_s=0) if seen.log.origin == origin]
+        (log,) = [seen.log for seen in table.published() if seen.log.origin == origin]
         signer = Signer(name=origin, algorithm=Algorithm.ED25519, seed=bytes(32))
         note = Checkpoint(origin=origin, size=size, root=Tree(b"".join(leaves)).root()).sign(signer)
         table.publish(log._replace(copied=str(note), checkpoint=str(note)))
 
 
-@pytest.mark.parametrize("how", ["changed", "moved", "removed", "cut", "hidden", "row", *SERVER_FORGES])
+@pytest.mark.parametrize(
+    "how", ["changed", "emptied", "moved", "removed", "cut", "hidden", "row", *SERVER_FORGES]
+)
 def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_named(
     servers: Servers, how: str
 ) -> None:
@@ -197,16 +240,21 @@ def test_a_copy_that_was_not_signed_is_not_shown_and_one_that_is_missing_is_name
         with contextlib.closing(SharedState(servers.settings, bytes, folder)) as shared:
             replace_copies(shared, origin, size, how=how)
     if how == "changed":
-        servers.change("UPDATE shared_log_entries SET line = line || 'x'::bytea WHERE position = 1")
+        servers.change("UPDATE shared_log_parts SET lines = lines || 'x'::bytea WHERE start > 0")
+    elif how == "emptied":
+        servers.change("UPDATE shared_log_parts SET lines = '' WHERE start > 0")
     elif how == "moved":
         servers.change(
-            "UPDATE shared_log_entries AS one SET line = other.line FROM shared_log_entries AS other "
-            "WHERE one.origin = other.origin AND one.position = 1 AND other.position = 2"
+            "UPDATE shared_log_parts AS one SET lines = other.lines FROM shared_log_parts AS other "
+            "WHERE one.origin = other.origin AND one.start = 0 AND other.start = one.stop"
         )
     elif how == "removed":
-        servers.change("DELETE FROM shared_log_entries WHERE position = 1")
+        servers.change(
+            "DELETE FROM shared_log_parts AS one USING shared_log_parts AS other "
+            "WHERE one.origin = other.origin AND one.start = other.stop AND other.start = 0"
+        )
     elif how == "cut":
-        servers.change("DELETE FROM shared_log_entries WHERE position >= %s", size - 1)
+        servers.change("DELETE FROM shared_log_parts WHERE stop >= %s", size)
     elif how == "hidden":
         servers.change("DELETE FROM shared_logs WHERE origin = %s", origin)
     elif how == "row":

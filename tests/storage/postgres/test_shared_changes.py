@@ -68,6 +68,20 @@ def test_what_was_announced_while_the_database_was_away_is_looked_for_afterwards
         assert changes.is_current
 
 
+def test_notices_of_any_form_and_number_are_borne(postgres: Cluster) -> None:
+    """Any user of the database can send them, also one who may read no table."""
+    postgres.clean()
+    with server(postgres.port) as (database, _, heard):
+        assert heard.get(timeout=5) == ""
+        for payload in ("x", "", " ", "questions"):
+            postgres.execute("made", f"NOTIFY toolkeep_shared, '{payload}'")
+        flood = "PERFORM pg_notify('toolkeep_shared', 'questions flood'); COMMIT"
+        postgres.execute("made", f"DO $$ BEGIN FOR n IN 1..2000 LOOP {flood}; END LOOP; END $$")
+        database.change(lambda connection: announce(connection, "questions", "q"))
+        said = iter(lambda: heard.get(timeout=5), "q")
+        assert sum(key == "flood" for key in said) < 1000
+
+
 def test_a_watcher_that_fails_or_left_disturbs_nobody(postgres: Cluster) -> None:
     postgres.clean()
     with server(postgres.port) as (database, changes, heard):

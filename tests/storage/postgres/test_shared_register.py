@@ -11,7 +11,7 @@ from tests.storage.cluster import Cluster
 from tests.storage.postgres.cut_link import cut_link
 from toolkeep.errors import StoreUnavailable
 from toolkeep.storage.postgres.shared_database import SharedDatabase
-from toolkeep.storage.postgres.shared_register import SharedRegister, forget_versions
+from toolkeep.storage.postgres.shared_register import SeenVersion, SharedRegister, forget_versions
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import SCHEMA, PostgresLocation
 
@@ -58,7 +58,7 @@ def test_a_change_whose_answer_was_lost_is_made_once(postgres: Cluster, tmp_path
         assert numbers.change(lambda held: held.setdefault("m", held["n"] + 1)) == 2
         assert link.cuts == 1
         assert numbers.read() == {"n": 1, "m": 2}
-        assert (tmp_path / "shared-versions" / "numbers").read_text() == "2"
+        assert SeenVersion(tmp_path, "numbers").remembered() == 2
 
 
 FORGED = {
@@ -115,4 +115,27 @@ def test_what_changes_nothing_is_not_written(postgres: Cluster, tmp_path: Path) 
     with register(postgres.port, tmp_path) as numbers:
         numbers.change(lambda held: held.update(a=1))
         numbers.change(lambda held: held.update(a=1))
-        assert (tmp_path / "shared-versions" / "numbers").read_text() == "1"
+        assert SeenVersion(tmp_path, "numbers").remembered() == 1
+
+
+def test_an_older_set_does_not_come_back_by_way_of_a_server_that_saw_no_newer_one(
+    postgres: Cluster, tmp_path: Path
+) -> None:
+    postgres.clean()
+    with register(postgres.port, tmp_path / "1") as one, register(postgres.port, tmp_path / "2") as other:
+        one.change(lambda held: held.update(token=1))
+        other.change(lambda held: held.update(other=1))
+        postgres.execute("made", f"CREATE TABLE IF NOT EXISTS old AS SELECT * FROM {TABLE}")  # noqa: S608 -- ours
+        one.change(lambda held: held.pop("token"))  # revoked
+        back = f"DELETE FROM {TABLE}; INSERT INTO {TABLE} SELECT * FROM old; DROP TABLE old"  # noqa: S608 -- ours
+        postgres.execute("made", back)
+        for number in (3, 4):
+            other.change(lambda held, number=number: held.update(other=number))  # type: ignore[misc]
+            with pytest.raises(StoreUnavailable, match=rf"version {number}, .* seen another version 3"):
+                one.read()
+    # After a restart, too.
+    with (
+        register(postgres.port, tmp_path / "1") as one,
+        pytest.raises(StoreUnavailable, match="seen another version 3"),
+    ):
+        one.change(lambda held: held.update(token=2))

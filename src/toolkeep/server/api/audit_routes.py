@@ -10,17 +10,17 @@ import contextlib
 import heapq
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from toolkeep.audit.entry import Entry
 from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, AuditBroken, BodyUnavailable
+from toolkeep.audit.receipt import Receipt
 from toolkeep.errors import Code, NotRecorded, StoreUnavailable
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import SCANNED_RECORDS
@@ -37,6 +37,9 @@ from toolkeep.server.service import Service
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.stores.records import KeepRecord, ReadableLog
+
+if TYPE_CHECKING:
+    from toolkeep.storage.postgres.remote_log import RemoteLogs
 
 logger = logging.getLogger("toolkeep.audit")
 
@@ -93,6 +96,8 @@ class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Why the call failed, or why that is not known; only for callers with `audit:read`."""
     server: str = ""
     """The other server whose log it is in; empty if it is this one's."""
+    origin: str = ""
+    """The name of that log, where servers share a database."""
 
 
 NoArguments = Literal["refused", "repeated", "secret", "too_large", "erased", "missing", "changed", "unknown"]
@@ -202,8 +207,7 @@ def _merged(keep: Keep, find: "Find", limit: int, cursor: str | None) -> Page:
             try:
                 items, stop = find(one.log, stops.get(one.origin))
             except AuditBroken as broken:
-                # The others are shown; `verify` says what is missing here.
-                logger.error("copies of the log of a server are missing", extra={"reason": broken.message})  # noqa: TRY400 -- no bug
+                _warn_of_missing(broken)  # the other logs are shown
                 items, stop = [], 0
             found.append([(one.names(item), one.origin) for item in items])
             stops[one.origin] = stop
@@ -239,12 +243,12 @@ def _logs(keep: Keep) -> list[_ServerLog]:
     record = keep.record
     if keep.shared is None or not isinstance(record, FileRecord):
         return [_ServerLog(record.log)]
-    own = _ServerLog(record.log, socket.gethostname(), record.log.public_key().name)
+    remote, others = keep.shared.remote_logs, []
     try:
-        return [own, *(_ServerLog(one, one.server, one.origin) for one in keep.shared.remote_logs.all())]
+        others = [_ServerLog(one, one.server, one.origin) for one in remote.all()]
     except StoreUnavailable as error:
         logger.warning("the logs of other servers cannot be read", extra={"reason": error.message})
-        return [own]
+    return [_ServerLog(record.log, remote.server, record.log.public_key().name), *others]
 
 
 async def list_calls(
@@ -349,33 +353,83 @@ def _approved(said: dict[str, Any]) -> str:
     return "approved" if said.get("type") == "Approval" else ""  # a refused one has the status of its call
 
 
-async def show_record(keep: Keep, caller: Caller, index: int) -> RecordView:
-    """Show one record."""
-    return _view(await asyncio.to_thread(_entry, keep.record, caller, index))
+class _ProvingLog(NamedTuple):
+    """A log by its name, with what proves its records."""
+
+    log: ReadableLog
+    receipt: Callable[[int], Receipt]
+    key: str = ""
+    """The public key of another server's log."""
+
+
+def _find_log(keep: Keep, origin: str) -> _ProvingLog:
+    """The log of a name, of whichever server; without a name, that of this one."""
+    record = keep.record
+    if not origin or (isinstance(record, FileRecord) and record.log.public_key().name == origin):
+        return _ProvingLog(record.log, record.receipt)
+    for one in keep.shared.remote_logs.all() if keep.shared else ():
+        if one.origin == origin:
+            return _ProvingLog(one, one.receipt, one.published.key)
+    raise not_found("log")
+
+
+@contextlib.contextmanager
+def _reading_elsewhere() -> Iterator[None]:
+    """Turn failures to read the logs of other servers into answers."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        # Not "no such record": it may be in one of these logs.
+        logger.warning("the logs of other servers cannot be read", extra={"reason": error.message})
+        message = "the logs of other servers cannot be read now"
+        raise RequestRefused(Code.STORE_UNAVAILABLE, message, hint="try again soon") from error
+    except AuditBroken as broken:
+        _warn_of_missing(broken)
+        raise not_found("record") from broken
+
+
+async def show_record(keep: Keep, caller: Caller, index: int, origin: str = "") -> RecordView:
+    """One record of the log of a name; of this server's without one."""
+
+    def show() -> RecordView:
+        with _reading_elsewhere():
+            return _view(_entry(_find_log(keep, origin).log, caller, index))
+
+    return await asyncio.to_thread(show)
 
 
 def _view(entry: Entry) -> RecordView:
     return RecordView(index=entry.index, hash=entry.hash, previous=entry.previous, record=entry.record)
 
 
-def _entry(record: KeepRecord, caller: Caller, index: int) -> Entry:
+def _entry(log: ReadableLog, caller: Caller, index: int) -> Entry:
     """The entry if the caller may see it; otherwise the same error as for one that does not exist."""
-    entry = next(record.log.read_back(index + 1), None)
+    entry = next(log.read_back(index + 1), None)
     if entry is None or entry.index != index:
         raise not_found("record")
     if not caller.has_scope(Scope.AUDIT_READ):
-        owner = _owners(record.log, [entry]).get(str(entry.record.get("call", "")))
+        owner = _owners(log, [entry]).get(str(entry.record.get("call", "")))
         if owner is None or owner[0] != caller.agent:
             raise not_found("record")
     return entry
 
 
-async def receipt(keep: Keep, caller: Caller, index: int) -> dict[str, Any]:
+class ProvenRecord(NamedTuple):
+    """A receipt, and the public key that verifies it."""
+
+    receipt: dict[str, Any]
+    key: str
+
+
+async def receipt(keep: Keep, caller: Caller, index: int, origin: str = "") -> ProvenRecord:
     """An inclusion proof of a record, verifiable offline with the public key alone."""
 
-    def prove() -> dict[str, Any]:
-        _entry(keep.record, caller, index)
-        return keep.record.receipt(index).to_dict()
+    def prove() -> ProvenRecord:
+        with _reading_elsewhere():
+            found = _find_log(keep, origin)
+            _entry(found.log, caller, index)
+            proven = found.receipt(index).to_dict()
+            return ProvenRecord(proven, found.key or str(_files(keep).log.public_key()))
 
     return await asyncio.to_thread(prove)
 
@@ -387,13 +441,12 @@ async def call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
 
 def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
     bodies: ReadBody = keep.record.bodies.get
-    entries, server = _entries_of(keep.record, call_id), ""
-    if not entries and keep.shared is not None:
-        with contextlib.suppress(AuditBroken, StoreUnavailable):
-            for other, call in keep.shared.remote_logs.calls(call_id, is_prefix=False):
-                if call.call_id == call_id:
-                    entries, server = other.of_call(call), other.server
-                    bodies = keep.shared.remote_logs.copies.body
+    entries, server, origin = _entries_of(keep.record, call_id), "", ""
+    if entries and keep.shared is not None:
+        origin = _files(keep).log.public_key().name
+    elif keep.shared is not None:
+        bodies = keep.shared.remote_logs.copies.body
+        entries, server, origin = _entries_elsewhere(keep.shared.remote_logs, call_id)
     owner = dict(_named(entries)).get(call_id, ("", ""))[0]
     if not entries or not (caller.has_scope(Scope.AUDIT_READ) or owner == caller.agent):
         raise not_found("call")
@@ -409,7 +462,22 @@ def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
         result=_body(bodies, result),
         diagnosis=_diagnosis(keep, bodies, call_id, said[-1]) if caller.has_scope(Scope.AUDIT_READ) else "",
         server=server,
+        origin=origin,
     )
+
+
+def _entries_elsewhere(remote: "RemoteLogs", call_id: str) -> "tuple[list[Entry], str, str]":
+    """The records of a call of another server, with the names of that and of its log."""
+    with _reading_elsewhere():
+        for log, call in remote.calls(call_id, is_prefix=False):
+            if call.call_id == call_id:
+                return log.of_call(call), log.server, log.origin
+    return [], "", ""
+
+
+def _warn_of_missing(broken: AuditBroken) -> None:
+    """Log that copies are missing; `verify` names them."""
+    logger.error("copies of the log of a server are missing", extra={"reason": broken.message})
 
 
 ReadBody = Callable[[str], bytes]
@@ -478,9 +546,14 @@ async def checkpoint(keep: Keep) -> CheckpointView:
     return CheckpointView(checkpoint=await asyncio.to_thread(_files(keep).log.checkpoint))
 
 
-async def public_key(keep: Keep) -> KeyView:
-    """The public key of the log."""
-    return KeyView(key=str(await asyncio.to_thread(_files(keep).log.public_key)))
+async def public_key(keep: Keep, origin: str = "") -> KeyView:
+    """The public key of the log of a name; of this server's without one."""
+
+    def read() -> str:
+        with _reading_elsewhere():
+            return _find_log(keep, origin).key or str(_files(keep).log.public_key())
+
+    return KeyView(key=await asyncio.to_thread(read))
 
 
 _verifying = threading.Lock()
@@ -520,11 +593,13 @@ async def _list(service: Service, request: Request) -> Response:
 
 
 async def _show(service: Service, request: Request) -> Response:
-    return json_response(await show_record(service.keep, request.caller, int(request.names["index"])))
+    index, origin = int(request.names["index"]), str(request.query["origin"])
+    return json_response(await show_record(service.keep, request.caller, index, origin))
 
 
 async def _receipt(service: Service, request: Request) -> Response:
-    return json_response(await receipt(service.keep, request.caller, int(request.names["index"])))
+    index, origin = int(request.names["index"]), str(request.query["origin"])
+    return json_response((await receipt(service.keep, request.caller, index, origin)).receipt)
 
 
 async def _call(service: Service, request: Request) -> Response:
@@ -536,7 +611,7 @@ async def _checkpoint(service: Service, request: Request) -> Response:
 
 
 async def _key(service: Service, request: Request) -> Response:
-    return json_response(await public_key(service.keep))
+    return json_response(await public_key(service.keep, str(request.query["origin"])))
 
 
 async def _verify(service: Service, request: Request) -> Response:
@@ -550,6 +625,15 @@ async def _statistics(service: Service, request: Request) -> Response:
 _SEERS: Final = (Scope.AUDIT_READ, Scope.CALL)
 _INDEX: Final = Parameter(
     name="index", place="path", about="The index of a record.", pattern=r"[0-9]{1,15}", longest=15
+)
+
+ORIGIN: Final = Parameter(
+    name="origin",
+    about="The name of a log; by default that of the server which answers.",
+    pattern=r"[A-Za-z0-9./_-]*",
+    shortest=0,
+    longest=128,
+    default="",
 )
 
 ROUTES: Final = (
@@ -597,7 +681,7 @@ ROUTES: Final = (
         handler=_show,
         scopes=_SEERS,
         tag="audit",
-        parameters=(_INDEX,),
+        parameters=(_INDEX, ORIGIN),
         gives={200: ResponseSpec(about="The record.", kind=RecordView)},
         problems=(404,),
     ),
@@ -609,7 +693,7 @@ ROUTES: Final = (
         handler=_receipt,
         scopes=_SEERS,
         tag="audit",
-        parameters=(_INDEX,),
+        parameters=(_INDEX, ORIGIN),
         gives={200: ResponseSpec(about="The receipt.", kind=dict[str, Any])},
         problems=(404,),
     ),
@@ -643,6 +727,7 @@ ROUTES: Final = (
         handler=_key,
         scopes=_SEERS,
         tag="audit",
+        parameters=(ORIGIN,),
         gives={200: ResponseSpec(about="The key.", kind=KeyView)},
     ),
     Route(

@@ -14,7 +14,7 @@ import msgspec
 
 from toolkeep.approval.question import Question
 from toolkeep.calls import ToolResult
-from toolkeep.errors import Code, StoreUnavailable
+from toolkeep.errors import Code
 from toolkeep.execution.idempotency import decode, encode
 from toolkeep.host.clock import iso
 from toolkeep.keep.keep import Keep
@@ -132,12 +132,10 @@ class RunningCalls:
         if result is None:
             self._calls.pop(call.id, None)
         if self._peers is not None:
-            work = self._peers.work
-            with contextlib.suppress(StoreUnavailable):  # through other servers, its outcome is unknown
-                if result is None:
-                    await work.withdraw(call.id)
-                else:
-                    await work.put(_stored(call, self._peers.server))
+            if result is None:
+                await self._peers.withdraw(call.id)
+            else:
+                await self._peers.put(_stored(call, self._peers.server))
 
     async def find(self, caller: Caller, call_id: str) -> OpenCall:
         """A call of the caller's own agent; the same error for another agent's call and an unknown id."""

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from toolkeep.errors import Code
@@ -77,6 +78,9 @@ def check_scope(caller: Caller, scopes: tuple[Scope, ...]) -> None:
         )
 
 
+_Asked = dict[bytes, "asyncio.Future[Token | None]"]
+
+
 class BearerAuth:
     """Authenticates tokens; asks the store at most twice a second for each.
 
@@ -89,16 +93,25 @@ class BearerAuth:
         self._tokens = tokens
         self.clock = clock
         self._known: dict[bytes, tuple[Token, float]] = {}
+        self._asked: _Asked = {}
         # Its own threads: a flood of invalid tokens slows down only first uses, not cached tokens or calls.
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="toolkeep-tokens")
 
     async def authenticate(self, text: str) -> Token | None:
         """Return the token if it is valid."""
-        return self._cached(text) or await self.look_up(text)
+        digest = hashlib.sha256(text.encode()).digest()
+        if token := self._cached(digest):
+            return token
+        # Requests that come while the store is asked wait for its one answer: they may be hundreds.
+        asked = self._asked.get(digest)
+        if asked is None:
+            asked = self._asked[digest] = asyncio.ensure_future(self.look_up(text))
+            asked.add_done_callback(partial(_drop, self._asked, digest))
+        return await asyncio.shield(asked)
 
-    def _cached(self, text: str) -> Token | None:
+    def _cached(self, digest: bytes) -> Token | None:
         """Return the token if the store confirmed it within the last half second."""
-        known = self._known.get(hashlib.sha256(text.encode()).digest())
+        known = self._known.get(digest)
         # The expiry is checked here too: the cache must not prolong a token.
         if known is None or self.clock() >= known[1] or not known[0].is_live(time.time()):
             return None
@@ -106,13 +119,13 @@ class BearerAuth:
 
     async def look_up(self, text: str) -> Token | None:
         """Return the token if the store confirms it now."""
-        loop = asyncio.get_running_loop()
+        loop, known = asyncio.get_running_loop(), self._known
         token = await loop.run_in_executor(self._pool, self._tokens.recognize, text)
         # Only valid tokens are cached, so that wrong ones cannot fill the cache.
         if token is not None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[hashlib.sha256(text.encode()).digest()] = (token, self.clock() + _FRESH_S)
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known[hashlib.sha256(text.encode()).digest()] = (token, self.clock() + _FRESH_S)
         return token
 
     def close(self) -> None:
@@ -120,8 +133,13 @@ class BearerAuth:
         self._pool.shutdown(wait=False)
 
     def forget(self) -> None:
-        """Clear the cache: a token was changed in this process."""
-        self._known.clear()
+        """Clear the cache: a token was changed."""
+        # Not emptied but replaced: what the store said before must not be cached after.
+        self._known, self._asked = {}, {}
+
+
+def _drop(asked: _Asked, digest: bytes, _: object) -> None:
+    del asked[digest]
 
 
 _FRESH_S: Final = 0.5

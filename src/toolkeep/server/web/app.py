@@ -303,6 +303,9 @@ def problem_data(error: ToolkeepError | None) -> dict[str, Any]:
 def shown_problem(renderer: Renderer, request: PageRequest, error: ToolkeepError | None) -> Response:
     """An error as a page or a part of one."""
     data = problem_data(error)
+    is_operator = request.session is not None and request.session.caller.has_scope(TokenScope.ADMIN)
+    if data["status"] >= 500 and not is_operator:
+        data |= {"message": _OURS, "hint": ""}  # it may contain paths and addresses
     more = error.headers if isinstance(error, RequestRefused) else ()
     kept = tuple(header for header in more if header[0] == b"x-toolkeep-tab")
     if request.wants_part:

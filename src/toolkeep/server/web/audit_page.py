@@ -140,8 +140,9 @@ def _codes(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 async def _receipt(service: Service, request: PageRequest) -> Response:
-    index = int(request.names["index"])
-    body = canonical_bytes(await audit_routes.receipt(service.keep, request.caller, index))
+    index, origin = int(request.names["index"]), str(request.query["origin"])
+    proven = await audit_routes.receipt(service.keep, request.caller, index, origin)
+    body = canonical_bytes(proven.receipt)
     place = f'attachment; filename="receipt-{index}.json"'.encode()
     return Response(
         200, body, b"application/json", ((b"content-disposition", place), *security_headers(request.nonce))
@@ -157,9 +158,8 @@ async def _verify_receipt(service: Service, request: PageRequest) -> Response:
     """Verify the receipt of a record with the public key alone, as a third party would."""
     from toolkeep.audit.receipt import verify_receipt
 
-    index = int(request.names["index"])
-    given = await audit_routes.receipt(service.keep, request.caller, index)
-    key = (await audit_routes.public_key(service.keep)).key
+    index, origin = int(request.names["index"]), str(request.query["origin"])
+    given, key = await audit_routes.receipt(service.keep, request.caller, index, origin)
     verified = verify_receipt(given, key)
     return request.renderer.page(request, "parts/receipt.html", verified=verified, key=key, index=index)
 
@@ -185,7 +185,9 @@ ROUTES: Final = (
         Parameter(name="cursor", about="", shortest=0, longest=1024, default=""),
     ),
     page_route("POST", "/ui/audit:verify", _verify, _SCOPES),
-    page_route("GET", "/ui/audit/{index}/receipt", _receipt, _SCOPES, _INDEX),
-    page_route("POST", "/ui/audit/{index}/receipt:verify", _verify_receipt, _SCOPES, _INDEX),
+    page_route("GET", "/ui/audit/{index}/receipt", _receipt, _SCOPES, _INDEX, audit_routes.ORIGIN),
+    page_route(
+        "POST", "/ui/audit/{index}/receipt:verify", _verify_receipt, _SCOPES, _INDEX, audit_routes.ORIGIN
+    ),
     page_route("GET", "/ui/calls/{id}", _call, _SCOPES, ID),
 )

@@ -37,7 +37,7 @@ from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, St
 from toolkeep.errors import StoreUnavailable
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.limits import SESSION_SECONDS
-from toolkeep.storage.postgres.shared_changes import SharedChanges, announce
+from toolkeep.storage.postgres.shared_changes import IS_ALIVE, SharedChanges, announce
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
 from toolkeep.storage.row_key import RowKey
@@ -47,8 +47,6 @@ log = logging.getLogger("toolkeep.approval")
 Result = TypeVar("Result")
 
 _TOPIC: Final = "approvals"
-_UNSEEN_SECONDS: Final = 10
-"""A server that was not seen for so long has died, or has lost the database: nobody waits for its answers."""
 _POLL_SECONDS: Final = 2.0
 """Changes are heard, and once a second anything may have changed: this is for a thread that hangs."""
 _SAME_CLOCK_SECONDS: Final = 1.0
@@ -56,10 +54,8 @@ _SAME_CLOCK_SECONDS: Final = 1.0
 _LATE: Final = 10_000
 """Questions that could not be withdrawn while the database was away."""
 
-_SEEN = f"""
-LEFT JOIN shared_servers ON shared_servers.id = server
-WHERE coalesce(seen_at > now() - interval '{_UNSEEN_SECONDS} seconds', false)
-"""
+# Nobody waits for an answer on a server that has died, or has lost the database.
+_SEEN = f"JOIN shared_servers ON shared_servers.id = server WHERE {IS_ALIVE}"
 _SELECT = "SELECT shared_questions.id, state, question, answer, token, mac FROM shared_questions"
 _INSERT = """
 INSERT INTO shared_questions
@@ -270,14 +266,15 @@ class PostgresApprovals:
         if not question.session:
             return None
         query = (
-            "SELECT question, session, answer, constraints, mac FROM shared_session_answers "
+            "SELECT question, answer, constraints, mac FROM shared_session_answers "
             "WHERE session = %s ORDER BY given_at DESC"
         )
+        session = _session_digest(question)
 
         def read(connection: Any) -> Answer | None:
             now = self._read_clock(connection)
-            rows = connection.execute(query, (_session_digest(question),)).fetchall()
-            given = [one for row in rows if (one := self._session_yes(*row)) is not None]
+            rows = connection.execute(query, (session,)).fetchall()
+            given = [one for row in rows if (one := self._session_yes(session, *row)) is not None]
             answer = covering(given, question, now)
             return None if answer is None else _given(answer, self._ahead_s)
 
@@ -334,7 +331,8 @@ class PostgresApprovals:
             return None  # none of ours, and no text for PostgreSQL
         locked = " FOR UPDATE" if is_locked else ""
         row = connection.execute(f"{_SELECT} WHERE id = %s{locked}", (question_id,)).fetchone()
-        return None if row is None else self._checked(*row)
+        # By the id that was asked for: the database could answer with the row of another question.
+        return None if row is None else self._checked(question_id, *row[1:])
 
     def _checked(self, question_id: str, *row: Any) -> _Row | None:
         """A row that a server of the keep wrote; any other is as if it were not there."""
@@ -343,7 +341,7 @@ class PostgresApprovals:
             log.warning("an approval request was changed in the database, and does not count")
             return None
         asked = msgspec.json.decode(sealed.question, type=Question)
-        given = None if sealed.answer is None else msgspec.json.decode(sealed.answer, type=Answer)
+        given = msgspec.json.decode(sealed.answer, type=Answer) if sealed.answer else None
         standing = Standing(question=asked, state="waiting", answer=given)
         return _Row(replace(standing, state=sealed.state), sealed.token)
 
@@ -366,12 +364,13 @@ class PostgresApprovals:
         row = (*parts, given.given_at, self._key.mac("session answer", *parts))
         connection.execute(_SESSION, row)
 
-    def _session_yes(self, *row: Any) -> SessionYes | None:
-        *parts, mac = row
-        if not self._key.is_authentic(mac, "session answer", *parts):
+    def _session_yes(
+        self, session: str, question_id: str, answer: bytes, constraints: bytes, mac: bytes
+    ) -> SessionYes | None:
+        """An approval for exactly this session; the database could answer with that of another."""
+        if not self._key.is_authentic(mac, "session answer", question_id, session, answer, constraints):
             log.warning("an approval for a session was changed in the database, and does not count")
             return None
-        _, _, answer, constraints = parts
         return SessionYes(
             msgspec.json.decode(answer, type=Answer),
             msgspec.json.decode(constraints, type=tuple[Constraint, ...]),
@@ -381,6 +380,7 @@ class PostgresApprovals:
         """The time of the database, by which everything is decided."""
         now = self._database_clock(connection)
         ahead_s = self._clock() - now
+        self._database.check_clock(ahead_s)
         if abs(ahead_s - self._ahead_s) > _SAME_CLOCK_SECONDS:
             self._ahead_s = ahead_s
         return now

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolkeep.limits import MCP_SESSION_SECONDS, UNSEEN_SERVER_SECONDS
+from toolkeep.limits import MCP_SESSION_SECONDS
 from toolkeep.storage.postgres.group_transactions import GroupTransactions
-from toolkeep.storage.postgres.shared_changes import announce
+from toolkeep.storage.postgres.shared_changes import IS_ALIVE, announce
 from toolkeep.storage.row_key import RowKey
 
 log = logging.getLogger("toolkeep.store")
@@ -29,12 +29,7 @@ _READ = """
 SELECT number, frame, is_last, mac FROM shared_events
 WHERE stream = %s AND (number > %s OR number = 0) ORDER BY number
 """
-LIVES: Final = f"""
-SELECT EXISTS (
-    SELECT FROM shared_servers
-    WHERE id = %s AND seen_at > now() - interval '{UNSEEN_SERVER_SECONDS} seconds'
-)
-"""  # noqa: S608 -- a number
+LIVES: Final = f"SELECT EXISTS (SELECT FROM shared_servers WHERE id = %s AND {IS_ALIVE})"  # noqa: S608 -- our own words
 # A stream may be open for days: it is as old as its newest event.
 _EXPIRE = f"""
 DELETE FROM shared_events WHERE stream IN (

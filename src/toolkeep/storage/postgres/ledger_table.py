@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from toolkeep.errors import StoreUnavailable
 from toolkeep.execution.idempotency import IdempotentResult
 from toolkeep.host.after_fork import register_after_fork
-from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.group_commit import GroupCommit
+from toolkeep.storage.postgres.shared_changes import IS_ALIVE
 from toolkeep.storage.postgres.shared_database import SharedDatabase, columns
 from toolkeep.storage.row_key import RowKey
 
@@ -39,11 +39,11 @@ ON CONFLICT (key) DO UPDATE SET key = excluded.key
 WHERE claims.call_id = excluded.call_id AND claims.result IS NULL
 RETURNING key
 """
-_HELD = """
-SELECT key, call_id, argument_hash, result, mac, coalesce(seen_at > now() - %s * interval '1 second', false)
+_HELD = f"""
+SELECT key, call_id, argument_hash, result, mac, coalesce({IS_ALIVE}, false)
 FROM shared_claims LEFT JOIN shared_servers ON shared_servers.id = server
 WHERE key = ANY(%s)
-"""
+"""  # noqa: S608 -- our own words
 
 
 class Claiming(NamedTuple):
@@ -149,10 +149,7 @@ class PostgresLedger:
         lost = [one for one in claims if one.key not in won or first[one.key] is not one]
         if not lost:
             return {}
-        found = {
-            row[0]: row
-            for row in connection.execute(_HELD, (UNSEEN_SERVER_SECONDS, [one.key for one in lost]))
-        }
+        found = {row[0]: row for row in connection.execute(_HELD, ([one.key for one in lost],))}
         return {one.call_id: self._earlier(*found[one.key]) for one in lost}
 
     def _earlier(

@@ -16,38 +16,55 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
+from toolkeep.audit.merkle_tree import HASH_BYTES
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.row_key import RowKey
 
+PART_ENTRIES: Final = 1_000
+"""Entries that are copied as one part, at most: some 600 KB."""
 BODY_BYTES: Final = 1 << 20
 """Larger bodies are not copied: they would hold up the records behind them."""
 _NONCE_BYTES: Final = 12
 """As ChaCha20-Poly1305 takes."""
 
-# All lines are one parameter: psycopg takes six times as long for an array of them.
+# A row for many entries: one for each took four times as long, here and in the database.
 _PUT = """
-INSERT INTO shared_log_entries (origin, position, call_id, other_id, leaf, line)
-SELECT %s, %s + at - 1, said->>0, said->>1, substr(%b, (at::int - 1) * 32 + 1, 32),
-substr(%b, (said->>2)::int, (said->>3)::int)
-FROM json_array_elements(%s::json) WITH ORDINALITY AS rows (said, at) ON CONFLICT DO NOTHING
+WITH part AS (
+    INSERT INTO shared_log_parts AS parts (origin, start, stop, leaves, lines) VALUES (%s, %s, %s, %b, %b)
+    ON CONFLICT (origin, start) DO UPDATE
+    SET stop = excluded.stop, leaves = excluded.leaves, lines = excluded.lines
+    WHERE parts.stop < excluded.stop
+    RETURNING origin
+)
+INSERT INTO shared_log_calls (call_id, other_id, origin, first, last)
+SELECT said->>0, said->>1, origin, (said->>2)::bigint, (said->>3)::bigint
+FROM part, json_array_elements(%s::json) AS calls (said) ON CONFLICT DO NOTHING
 """
-_HELD = "SELECT count(*), coalesce(max(position) + 1, 0) FROM shared_log_entries WHERE origin = %s"
-_LEAVES = """
-SELECT position, leaf FROM shared_log_entries WHERE origin = %s AND position >= %s AND position < %s
-ORDER BY position
+_HELD = """
+SELECT
+    CASE WHEN min(start) = 0 THEN min(reach) FILTER (WHERE next IS NULL OR next > reach) ELSE 0 END,
+    coalesce(max(reach), 0)
+FROM (
+    SELECT start, max(stop) OVER parts AS reach, lead(start) OVER parts AS next
+    FROM shared_log_parts WHERE origin = %s WINDOW parts AS (ORDER BY start)
+) AS parts
 """
 _READ = """
-SELECT position, line FROM shared_log_entries WHERE origin = %s AND position >= %s AND position < %s
-ORDER BY position
+SELECT start, stop, {} FROM shared_log_parts WHERE origin = %s AND start > %s AND stop > %s AND start < %s
+ORDER BY start
 """
 _CALLS = (
-    "SELECT DISTINCT origin, call_id FROM shared_log_entries WHERE call_id LIKE %s LIMIT 100",
-    "SELECT DISTINCT origin, call_id FROM shared_log_entries WHERE other_id LIKE %s LIMIT 100",
+    "SELECT DISTINCT origin, call_id FROM shared_log_calls WHERE call_id LIKE %s LIMIT 100",
+    "SELECT DISTINCT origin, call_id FROM shared_log_calls WHERE other_id LIKE %s LIMIT 100",
 )
-_OF_CALL = "SELECT position FROM shared_log_entries WHERE origin = %s AND call_id = %s ORDER BY position"
+_OF_CALL = "SELECT first, last + 1 FROM shared_log_calls WHERE origin = %s AND call_id = %s ORDER BY first"
+# All bodies are one parameter: psycopg takes six times as long for an array of them. Sorted: two servers that
+# take the same rows in opposite orders would wait for each other.
 _PUT_BODIES = """
 INSERT INTO shared_bodies (digest, body, put_at)
-SELECT *, now() FROM unnest(%s::text[], %s::bytea[]) ON CONFLICT (digest) DO UPDATE SET put_at = now()
+SELECT said->>0, substr(%b, (said->>1)::int, (said->>2)::int), now()
+FROM json_array_elements(%s::json) AS bodies (said) ORDER BY 1
+ON CONFLICT (digest) DO UPDATE SET put_at = now()
 WHERE shared_bodies.body IS NOT NULL
 """
 _OLD_BODIES = """
@@ -112,32 +129,42 @@ class LogCopies:
         self._rows = rows
 
     def held(self, origin: str) -> tuple[int, int]:
-        """How many entries of a log are copied, and the index after the last one."""
-        ((count, end),) = self._rows_of(_HELD, origin)
-        return int(count), int(end)
+        """The index of the first entry of a log that is not copied, and the index after the last that is."""
+        ((end, last),) = self._rows_of(_HELD, origin)
+        return int(end), int(last)
 
-    def put(self, origin: str, start: int, lines: Sequence[bytes], leaves: Sequence[bytes]) -> None:
-        """Copy entries of a log, unless they are."""
-        sealed = [self._sealed(line, origin, index) for index, line in enumerate(lines, start)]
-        ends = list(accumulate(map(len, sealed), initial=1))
-        rows = [
-            # A database takes no NUL in a text, and callers choose correlation ids.
-            (str(said.call), str(said.correlation_id or said.id).replace("\0", ""), end, len(line))
-            for said, end, line in zip(map(said_by, lines), ends, sealed, strict=False)
-        ]
-        given = (origin, start, b"".join(leaves), b"".join(sealed), msgspec.json.encode(rows).decode())
+    def put(self, origin: str, start: int, lines: Sequence[bytes], leaves: Sequence[bytes]) -> list[Said]:
+        """Copy entries of a log, unless they are; what each of them says."""
+        stop = start + len(lines)
+        said = [said_by(line) for line in lines]
+        (sealed,) = self._sealed([(b"\n".join(lines), (origin, start, stop))])
+        given = (origin, start, stop, b"".join(leaves), sealed, _calls(said, start))
         self._database.change(lambda made: made.execute(_PUT, given))
+        return said
 
     def leaves(self, origin: str, start: int, stop: int) -> list[bytes]:
         """The leaf hashes from an index on, up to the first that is missing; nothing is verified."""
-        rows = self._rows_of(_LEAVES, origin, start, stop)
-        return [bytes(leaf) for index, (position, leaf) in enumerate(rows, start) if index == position]
+        found: list[bytes] = []
+        for first, _, leaves in self._parts("leaves", origin, start, stop):
+            if first > start + len(found):
+                break
+            split = [bytes(leaves[at : at + HASH_BYTES]) for at in range(0, len(leaves), HASH_BYTES)]
+            found += split[start + len(found) - first : stop - first]
+        return found
 
     def lines(self, origin: str, start: int, stop: int) -> list[tuple[int, bytes]]:
         """The entries with these indexes, as far as there are authentic copies."""
-        rows = self._rows_of(_READ, origin, start, stop)
-        opened = ((position, self._opened(line, origin, position)) for position, line in rows)
-        return [(position, line) for position, line in opened if line is not None]
+        found: dict[int, bytes] = {}
+        for first, after, sealed in self._parts("lines", origin, start, stop):
+            opened = self._opened(sealed, origin, first, after)
+            for index, line in enumerate(opened.split(b"\n") if opened is not None else (), first):
+                if start <= index < stop:
+                    found.setdefault(index, line)
+        return sorted(found.items())
+
+    def _parts(self, column: str, origin: str, start: int, stop: int) -> list[Any]:
+        """The parts that hold some of these entries."""
+        return self._rows_of(_READ.format(column), origin, start - PART_ENTRIES, start, stop)
 
     def calls(self, given: str, *, is_prefix: bool) -> list[FoundCall]:
         """The calls with an id, or else a correlation or approval id, or a prefix of one."""
@@ -148,14 +175,17 @@ class LogCopies:
                 return [FoundCall(*row) for row in rows if row[1]]
         return []
 
-    def positions(self, call: FoundCall) -> list[int]:
-        """The indexes of the records of a call."""
-        return [position for (position,) in self._rows_of(_OF_CALL, *call)]
+    def spans(self, call: FoundCall) -> list[tuple[int, int]]:
+        """Indexes from and to which there are records of a call, among those of others."""
+        return [(first, stop) for first, stop in self._rows_of(_OF_CALL, *call)]
 
     def put_bodies(self, bodies: Mapping[str, bytes]) -> None:
         """Copy bodies, except those that were erased."""
-        sealed = [self._sealed(body, "body", digest) for digest, body in bodies.items()]
-        self._database.change(lambda made: made.execute(_PUT_BODIES, (list(bodies), sealed)))
+        sealed = self._sealed([(body, ("body", digest)) for digest, body in bodies.items()])
+        ends = accumulate(map(len, sealed), initial=1)
+        rows = [(digest, at, len(one)) for digest, at, one in zip(bodies, ends, sealed, strict=False)]
+        given = (b"".join(sealed), msgspec.json.encode(rows).decode())
+        self._database.change(lambda made: made.execute(_PUT_BODIES, given))
 
     def body(self, digest: str) -> bytes:
         """A body by its hash; raises `BodyUnavailable`."""
@@ -199,16 +229,35 @@ class LogCopies:
         found: list[Any] = self._database.change(lambda made: made.execute(statement, values).fetchall())
         return found
 
-    def _sealed(self, data: bytes, *place: str | int) -> bytes:
-        nonce = os.urandom(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, data, repr(place).encode())
+    def _sealed(self, items: "Sequence[tuple[bytes, tuple[str | int, ...]]]") -> list[bytes]:
+        """Data, each bound to its place."""
+        random, sealed = os.urandom(_NONCE_BYTES * len(items)), []
+        for number, (data, place) in enumerate(items):
+            nonce = random[number * _NONCE_BYTES : (number + 1) * _NONCE_BYTES]
+            sealed.append(nonce + self._cipher.encrypt(nonce, data, repr(place).encode()))
+        return sealed
 
     def _opened(self, sealed: bytes, *place: str | int) -> bytes | None:
         nonce, data = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
         try:
             return self._cipher.decrypt(nonce, data, repr(place).encode())
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # of another length
             return None
+
+
+def _calls(said: Sequence[Said], start: int) -> str:
+    """The rows of calls: each id with each other one, and the first and last index of its records."""
+    spans: dict[str, tuple[int, int]] = {}
+    others: dict[str, set[str]] = {}
+    for index, one in enumerate(said, start):
+        if one.call:
+            call = str(one.call)
+            spans[call] = spans.get(call, (index,))[0], index
+            if other := one.correlation_id or one.id:
+                # A database takes no NUL in a text, and callers choose correlation ids.
+                others.setdefault(call, set()).add(str(other).replace("\0", ""))
+    rows = [(call, other, *span) for call, span in spans.items() for other in others.get(call, ("",))]
+    return msgspec.json.encode(rows).decode()
 
 
 def _literal(text: str) -> str:

@@ -4,10 +4,11 @@ Each publishes its newest checkpoint once a second, asks the others to cosign it
 extend the last one that it remembers on its own disk (`witness/`): what the database says about the past
 decides nothing. The keys of another server are trusted on first sight of a row with a valid MAC, and
 remembered on disk, too. An alarm is raised about a log that contradicts what it signed, that is signed with
-another key, that its own server found broken, or that a living server no longer publishes.
+another key, that its own server found broken, that a living server no longer publishes, or whose row is gone;
+and if logs cannot be exchanged at all.
 
-Whoever controls the database can keep servers from seeing each other, which looks as if they had ended, and
-cause false alarms. A server that has ended is not asked, and raises none.
+Whoever controls the database can show a server as if it had ended, or to some servers only, and cause false
+alarms. A server that has ended is not asked, and raises none.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.signed_note import Note, VerifierKey
 from toolkeep.events import AuditAlarm
+from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.witness_client import WitnessClient
 from toolkeep.storage.log.witness_folder import Alarm, Witness
@@ -33,10 +35,9 @@ log = logging.getLogger("toolkeep.audit")
 
 EVERY_SECONDS: Final = 1.0
 """How often a server publishes its log, and looks at the others."""
-PRESENT_SECONDS: Final = 10.0
-"""A log that was not published for so long is not asked to cosign."""
 SILENT_SECONDS: Final = 45.0
 """How long a living server may publish nothing before that is an alarm, which has a minute in all."""
+_HIDDEN: Final = "the database no longer shows the log of a server"
 _CLOSE_SECONDS: Final = 5.0
 """How long closing waits for the last checkpoint to be published: as long as a change is repeated."""
 
@@ -59,9 +60,15 @@ class LogExchange:
         self._trouble = ""
         self._late = ""
         self._covered_at = 0.0
+        self._newest: str | None = ""
         self._is_told = False
+        self._shown: set[str] = set()
+        """The logs that this process has seen in the database."""
+        self._exchanged_at = time.monotonic()
         self._origin = ""
         self._due = 0.0
+        self._is_asked = False
+        self._is_behind = False
         self._is_over = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="toolkeep-logs", daemon=True)
@@ -94,29 +101,43 @@ class LogExchange:
 
     def _heard(self, key: str) -> None:
         if key == self._origin:
+            self._is_asked = True
             self._wake.set()
 
     def _attempt(self) -> None:
         try:
             self._round()
-            self._is_told = False
+            self._is_told, self._exchanged_at = False, time.monotonic()
+            self._raise("", "", "")
         except Exception as error:  # noqa: BLE001 -- the next round may succeed
-            self._due = time.monotonic() + EVERY_SECONDS
+            now = time.monotonic()
+            self._due = now + EVERY_SECONDS
             if not self._is_told:
                 log.warning("the logs of servers are not exchanged", extra={"reason": str(error)})
             self._is_told = True
+            if now - self._exchanged_at > SILENT_SECONDS:
+                reason = f"for {SILENT_SECONDS:.0f} s: {type(error).__name__}"
+                self._raise("", "the logs of servers are not exchanged", reason)
 
     def _round(self) -> None:
         witness = self._witness or self._begin()
-        if not self._trouble and not self._is_copied():
-            self._wake.set()
-        if (now := time.monotonic()) >= self._due:
-            self._due = now + EVERY_SECONDS
+        is_due = time.monotonic() >= self._due
+        if (is_due or self._is_behind) and not self._trouble:
+            self._is_behind = not self._is_copied()
+            if self._is_behind:
+                self._wake.set()
+        if is_due:
+            self._due = time.monotonic() + EVERY_SECONDS
             self._table.publish(self._own(witness))
-            for seen in self._table.published(seen_s=PRESENT_SECONDS):
+            published = self._table.published()
+            for seen in published:
                 if seen.log.origin != self._origin:
                     self._look(seen, witness)
-        self._table.answer(self._origin, witness.respond)
+            for origin in self._shown - {seen.log.origin for seen in published}:
+                self._raise(origin, _HIDDEN, "its row is gone")
+        if is_due or self._is_asked:  # a notice may be lost
+            self._is_asked = False
+            self._table.answer(self._origin, witness.respond)
 
     def _begin(self) -> Witness:
         try:
@@ -134,9 +155,10 @@ class LogExchange:
         """Copy some of the log; whether that was the rest."""
         newest = self._audit.newest_checkpoint()
         is_all = newest is None or self._copier.copy(newest)
-        now = time.monotonic()
-        if not is_all or not self._copier.has_more() or not self._covered_at:
-            self._covered_at = now
+        now, is_newer = time.monotonic(), newest != self._newest
+        # A busy log always has records after its newest checkpoint.
+        if is_newer or not is_all or not self._copier.has_more():
+            self._covered_at, self._newest = now, newest
         self._late = ""
         if now - self._covered_at > SILENT_SECONDS:
             self._late = f"no checkpoint has covered its last records for {SILENT_SECONDS:.0f} s"
@@ -164,15 +186,18 @@ class LogExchange:
         published = seen.log
         wrong = ("", "")
         if not seen.is_authentic:
-            wrong = "", "its row in the database carries no MAC of a server"
+            alarm = _HIDDEN if published.origin in self._shown else ""
+            wrong = alarm, "its row in the database carries no MAC of a server"
         elif reason := distrust(published, witness):
             wrong = "the log of a server is signed with another key", reason
         elif published.trouble:
             wrong = "a server found its own log broken", published.trouble
         elif seen.is_seen and seen.age_s > SILENT_SECONDS:
             wrong = "a server no longer publishes its log", f"it lives, and did so {seen.age_s:.0f} s ago"
+        if seen.is_authentic:
+            self._shown.add(published.origin)
         self._raise(published.origin, *wrong)
-        if wrong[1] or not published.server or seen.age_s > PRESENT_SECONDS:
+        if wrong[1] or not published.server or seen.age_s > UNSEEN_SERVER_SECONDS:
             self._clients.pop(published.origin, None)
         elif published.origin not in self._clients:
             self._clients[published.origin] = WitnessClient(
@@ -189,7 +214,7 @@ class LogExchange:
         elif self._raised.get(origin) != alarm:
             self._raised[origin] = alarm
             if alarm:
-                self._alarm(AuditAlarm(alarm=alarm, origin=origin, reason=reason))
+                self._alarm(AuditAlarm(alarm=alarm, origin=origin or self._origin, reason=reason))
             else:
                 log.warning("the log of a server is left out", extra={"origin": origin, "reason": reason})
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from toolkeep.audit.witness_protocol import REQUEST_BYTES, Answer
 from toolkeep.storage.log.witness_client import Ask
-from toolkeep.storage.postgres.shared_changes import announce
+from toolkeep.storage.postgres.shared_changes import IS_ALIVE, announce
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.row_key import RowKey
 
@@ -32,13 +32,13 @@ handover = excluded.handover, trouble = excluded.trouble, server = excluded.serv
 copied = excluded.copied,
 published_us = excluded.published_us, mac = excluded.mac
 """
-_PUBLISHED = """
+_PUBLISHED = f"""
 SELECT origin, key, witness_key, checkpoint, handover, trouble, server, shared_logs.name, copied,
 published_us, mac,
 extract(epoch FROM now()) - published_us / 1000000.0,
-coalesce(seen_at > now() - %s * interval '1 second', false)
+coalesce({IS_ALIVE}, false)
 FROM shared_logs LEFT JOIN shared_servers ON shared_servers.id = server ORDER BY origin
-"""
+"""  # noqa: S608 -- our own words
 _ASK = """
 INSERT INTO shared_witness_requests (origin, witness, token, request) VALUES (%s, %s, %s, %s)
 ON CONFLICT (origin, witness) DO UPDATE SET
@@ -111,9 +111,9 @@ class LogTable:
 
         self._database.change(work)
 
-    def published(self, *, seen_s: float) -> list[SeenLog]:
+    def published(self) -> list[SeenLog]:
         """The logs of all servers, also of those that have ended."""
-        rows = self._database.change(lambda connection: connection.execute(_PUBLISHED, (seen_s,)).fetchall())
+        rows = self._database.change(lambda connection: connection.execute(_PUBLISHED).fetchall())
         found = []
         for row in rows:
             log, (published, mac, age_s, is_seen) = PublishedLog(*row[:9]), row[9:]

@@ -68,6 +68,8 @@ class Peers:
         self._acted: dict[str, None] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._late: list[tuple[float, str, int]] = []
+        self._unsettled: dict[str, Callable[[], Awaitable[None]]] = {}
+        """Last changes of work that could not be made, by its id."""
         self._receiving: asyncio.Task[None] | None = None
         self._has_more = False
         self._swept_at = time.monotonic()
@@ -110,6 +112,8 @@ class Peers:
 
         `emit` gets the frames that come before the answer.
         """
+        if not (server.isascii() and server.isalnum()):
+            return None  # a client said so; as no text for PostgreSQL, it would fail requests of others, too
         self.attend()
         name = secrets.token_hex(16)
         body = msgspec.msgpack.encode(_Envelope(kind, data, asks=True))
@@ -175,7 +179,27 @@ class Peers:
 
     def put_later(self, work: StoredWork) -> None:
         """Store a state of work, in the order of the calls; nobody waits for it."""
-        self.work.put(work).add_done_callback(_ignore)
+        again = partial(self.work.put, work)
+        self.spawn(self._settled(work.id, again(), again))
+
+    async def put(self, work: StoredWork) -> None:
+        """Store a state of work; if the database is away, once it is back."""
+        again = partial(self.work.put, work)
+        await self._settled(work.id, again(), again)
+
+    async def withdraw(self, name: str) -> None:
+        """Delete work that came to nothing; if the database is away, once it is back."""
+        again = partial(self.work.withdraw, name)
+        await self._settled(name, again(), again)
+
+    async def _settled(self, name: str, made: Awaitable[None], again: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await made
+        except StoreUnavailable:
+            # Until then other servers say that the work goes on, as long as this one lives.
+            self._unsettled[name] = again
+        else:
+            self._unsettled.pop(name, None)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run work that nobody waits for; what the database refuses is left."""
@@ -285,6 +309,9 @@ class Peers:
                 await append(answer, is_last=True)
 
     def _sweep(self) -> None:
+        unsettled, self._unsettled = self._unsettled, {}
+        for name, again in unsettled.items():
+            self.spawn(self._settled(name, again(), again))
         now = time.monotonic()
         due = [(stream, number) for at, stream, number in self._late if now - at > _DROP_SECONDS]
         if due:

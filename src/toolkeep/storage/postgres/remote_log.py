@@ -6,8 +6,10 @@ names what is missing.
 """
 
 import logging
+import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,8 +18,10 @@ from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint
 from toolkeep.audit.entry import Entry, parse_entry
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.findings import Finding, Kind, Report
+from toolkeep.audit.inclusion_proof import Proof
 from toolkeep.audit.log_scan import Scan
-from toolkeep.audit.merkle_tree import HASH_BYTES, Frontier, leaf_hash
+from toolkeep.audit.merkle_tree import HASH_BYTES, Frontier, Tree, leaf_hash
+from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.signed_note import Note, VerifierKey
 from toolkeep.audit.verification import VerificationInputs, verify_scan
 from toolkeep.storage.keys import Keys
@@ -42,16 +46,18 @@ class RemoteLog:
     def __init__(self, published: PublishedLog, copies: LogCopies) -> None:
         self.origin = published.origin
         self.published = published
+        self.server = published.name
+        """The name of its server."""
         self._copies = copies
         self._leaves = bytearray()
         self._frontier = Frontier()
+        self._covered = (0, "")
+        """How many records count, and the checkpoint that signed them."""
+        self._tree = Tree()
+        """Of the records of the last receipt: to make one takes time for the records since."""
+        self._proving = threading.Lock()
         self.reason = ""
         """Why not all of its copies count."""
-
-    @property
-    def server(self) -> str:
-        """The name of its machine."""
-        return self.published.name
 
     @property
     def size(self) -> int:
@@ -84,6 +90,7 @@ class RemoteLog:
             return
         self._leaves += added
         self._frontier = frontier
+        self._covered = (signed.size, published.copied)
 
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
         """The entries with these indexes; raises `AuditBroken` where a copy is missing or another one."""
@@ -103,8 +110,19 @@ class RemoteLog:
 
     def of_call(self, call: FoundCall) -> list[Entry]:
         """The records of a call."""
-        found = self._copies.positions(call)
-        return [entry for index in found for entry in self.read(index, index + 1)]
+        spans = self._copies.spans(call)
+        found = {entry.index: entry for span in spans for entry in self.read(*span)}
+        # By what was signed: with another id in its row, a record would be shown to another agent.
+        return [entry for entry in found.values() if entry.record.get("call") == call.call_id]
+
+    def receipt(self, index: int) -> Receipt:
+        """The receipt of the record at an index, as its own server would make it."""
+        size, checkpoint = self._covered
+        (entry,) = self.read(index, index + 1)
+        with self._proving:
+            self._tree.extend(self._leaves[self._tree.size * HASH_BYTES : size * HASH_BYTES])
+            path = tuple(self._tree.inclusion(index, size))
+        return Receipt.of(entry, Proof(index=index, path=path, checkpoint=checkpoint))
 
     def _checked(self, start: int, stop: int) -> list[Entry]:
         lines = dict(self._copies.lines(self.origin, start, stop))
@@ -137,6 +155,8 @@ class RemoteLogs:
         self._origin = keys.origin if keys.has_key() else ""
         self._witness = Witness(folder / "witness", name=f"{keys.origin}/witness")
         self._known: dict[str, RemoteLog] = {}
+        self.server = socket.gethostname()
+        """The name of this server among the others."""
         self._following = threading.Lock()
 
     def all(self) -> list[RemoteLog]:
@@ -145,7 +165,7 @@ class RemoteLogs:
             return self._all()
 
     def _all(self) -> list[RemoteLog]:
-        for seen in self._table.published(seen_s=0):
+        for seen in self._table.published():
             published = seen.log
             if published.origin == self._origin or not seen.is_authentic:
                 continue
@@ -159,7 +179,20 @@ class RemoteLogs:
             if known.reason != before and known.reason:
                 fields = {"origin": known.origin, "reason": known.reason}
                 log.error("copies of the log of a server are not what it signed", extra=fields)
+        self._name_servers()
         return list(self._known.values())
+
+    def _name_servers(self) -> None:
+        """Name each server by its machine, and by the start of its log's id where a machine has several."""
+        own = socket.gethostname()
+        logs = Counter([own, *(one.published.name for one in self._known.values())])
+
+        def name(machine: str, origin: str) -> str:
+            return machine if logs[machine] == 1 else f"{machine}/{origin.rpartition('/')[2][:4]}"
+
+        self.server = name(own, self._origin)
+        for one in self._known.values():
+            one.server = name(one.published.name, one.origin)
 
     def calls(self, given: str, *, is_prefix: bool) -> list[tuple[RemoteLog, FoundCall]]:
         """The calls of an id, or a prefix of one, and the logs that they are in."""
@@ -169,7 +202,7 @@ class RemoteLogs:
 
     def verify(self) -> list[Report]:
         """The report on each log that is known here, or published."""
-        published = {seen.log.origin: seen for seen in self._table.published(seen_s=0)}
+        published = {seen.log.origin: seen for seen in self._table.published()}
         reports = []
         for origin in sorted({*published, *self._witness.peers()} - {self._origin}):
             seen = published.get(origin)

@@ -149,8 +149,10 @@ class PostgresSessionStates:
             for key, at in since.items():
                 if key in self._known and self._known[key].at < at:
                     del self._known[key]  # of a session that is over: another may go by its name
+        skew_s = rows[0][4] - time.time()
+        self._reading.check_clock(skew_s)
         # In whole seconds: what two clocks differ by less is not worth a window's edge that moves.
-        self._skew_s = round(rows[0][4] - time.time())
+        self._skew_s = round(skew_s)
         found = {key: self._verified(key, *row) for key, *row, _ in rows if row[0] is not None}
         self._knows({key: stored for key, stored in found.items() if stored.at >= since[key]})
         with self._lock:

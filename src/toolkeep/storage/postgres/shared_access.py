@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -18,6 +18,9 @@ _USED = """
 INSERT INTO shared_token_uses VALUES (%s, %s)
 ON CONFLICT (id) DO UPDATE SET used_at = greatest(shared_token_uses.used_at, excluded.used_at)
 """
+
+_LATEST: Final = 4_102_444_800.0
+"""The end of this century."""
 
 
 class SharedTokens:
@@ -43,7 +46,8 @@ class SharedTokens:
     def all(self) -> Sequence[Token]:
         """Every token, oldest first."""
         tokens = MemoryTokens(self._register.read()).all()
-        used: dict[str, float] = dict(self._database.change(_uses))
+        # As far as they can be times: they carry no MAC, and others would keep the list from being shown.
+        used = {one: at for one, at in self._database.change(_uses) if 0 <= at <= _LATEST}
         return [replace(token, last_used_at=used.get(token.id)) for token in tokens]
 
     def revoke(self, token_id: str, at: float) -> bool:

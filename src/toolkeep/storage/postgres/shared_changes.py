@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from toolkeep.errors import ToolkeepError
 from toolkeep.host.after_fork import register_after_fork
+from toolkeep.limits import UNSEEN_SERVER_SECONDS
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 
 log = logging.getLogger("toolkeep.store")
@@ -31,6 +31,8 @@ _EVERY_SECONDS: Final = 1.0
 are told to look."""
 CURRENT_SECONDS: Final = 1.0
 """Without an answer for longer, what others withdrew may not be known here."""
+IS_ALIVE: Final = f"(seen_at > now() - interval '{UNSEEN_SERVER_SECONDS} seconds')"
+"""Whether the server of a row of `shared_servers` lives."""
 _SEEN = """
 INSERT INTO shared_servers VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET seen_at = now()
 """
@@ -90,7 +92,11 @@ class SharedChanges:
         mark = object()
         self._watchers[mark] = (topic, heard)
         self.start()
-        return lambda: self._watchers.pop(mark, None) and None
+
+        def end() -> None:
+            self._watchers.pop(mark, None)
+
+        return end
 
     def close(self) -> None:
         """Stop."""
@@ -113,7 +119,6 @@ class SharedChanges:
             os.close(end)
 
     def _run(self) -> None:
-        failures: tuple[type[BaseException], ...] = (ToolkeepError, *self._database.place.failures())
         is_told = False
         while not self._is_over:
             try:
@@ -122,7 +127,7 @@ class SharedChanges:
                         log.info("the shared database is back")
                     is_told = False
                     self._follow(connection)
-            except failures as error:
+            except Exception as error:  # noqa: BLE001 -- without this thread, the server makes no calls
                 if not is_told:
                     log.warning("the shared database is away", extra={"error_type": type(error).__name__})
                 is_told = True
@@ -153,8 +158,13 @@ class SharedChanges:
             else:
                 connection.execute("SELECT 1")
             self._answered_at = asked_at
-            while notices:
-                self._tell(*notices.pop(0).payload.split(" ", 1))
+            # Each once, of whatever form: any user of the database can send them, and any number.
+            said = dict.fromkeys(notice.payload for notice in notices)
+            notices.clear()
+            for payload in said:
+                topic, _, key = payload.partition(" ")
+                if topic:
+                    self._tell(topic, key)
             if is_due:
                 self._tell("", "")
             self._wait(_TICK_SECONDS, connection)

@@ -26,6 +26,8 @@ _ANSWER_SECONDS: Final = 3.0
 """How long an answer is waited for. A commit waits without end for a standby that is gone."""
 _PAUSES_SECONDS: Final = (0.0, 0.05, 0.2)
 """Before a first, second and every later repetition."""
+_CLOCK_SECONDS: Final = 300.0
+"""How far the clock of the database may be from that of a server; with NTP it is less than one."""
 _LOCK_MS: Final = 2_000
 """How long a statement waits for the row of a transaction whose outcome is open."""
 
@@ -121,6 +123,16 @@ class SharedDatabase:
                 time.sleep(_PAUSES_SECONDS[min(tried, len(_PAUSES_SECONDS) - 1)])
                 tried += 1
 
+    def check_clock(self, ahead_s: float) -> None:
+        """Raise where the clocks of this server and the database are too far apart.
+
+        Who sets back the time of the database brings back approvals that have ended; who sets it forward
+        ends sessions, with all that they have seen, and the windows of measures.
+        """
+        if not abs(ahead_s) <= _CLOCK_SECONDS:  # so written, it refuses what is no number, too
+            reason = f"its clock and that of this server differ by {ahead_s:.0f} s"
+            raise StoreUnavailable(self.place.shown, reason, hint="set the clocks of both, such as with NTP")
+
     def close(self) -> None:
         """Close the connection, for good: a thread that comes late must not open another."""
         with self._lock:
@@ -134,9 +146,14 @@ class SharedDatabase:
         self._connection = None
 
     def connect(self, *, answer_s: float) -> Any:
-        """A connection of its own, with our tables in reach; closed where an answer takes longer."""
+        """A connection of its own to a database that may be used; closed where an answer takes longer."""
         connection = self.place.connect(answer_s=answer_s)
-        connection.execute(f"SET search_path = {SCHEMA}")
+        try:
+            connection.execute(f"SET search_path = {SCHEMA}")
+            self._check(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _connected(self) -> Any:
@@ -145,7 +162,6 @@ class SharedDatabase:
                 raise StoreUnavailable(self.place.shown, "it was closed", hint="open the keep again")
             connection = self.connect(answer_s=_ANSWER_SECONDS)
             try:
-                self._check(connection)
                 if not self._has_tables:
                     self._make_tables(connection)
             except BaseException:
@@ -165,7 +181,7 @@ class SharedDatabase:
                 "set synchronous_standby_names in PostgreSQL; where this database has no replica, "
                 "say so with database.single"
             )
-            raise StoreUnavailable(self.place.shown, "does not replicate synchronously", hint=hint)
+            raise StoreUnavailable(self.place.shown, "it does not replicate synchronously", hint=hint)
 
     def _make_tables(self, connection: Any) -> None:
         """Check the schema; the first server to come migrates it."""

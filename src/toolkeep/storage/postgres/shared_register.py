@@ -1,8 +1,10 @@
 """A small set that decides something and rarely changes, such as tokens, switches and rules: one sealed row.
 
-A MAC covers the whole set and its version. Versions only rise, and a server remembers on its disk the highest
-one that it has seen. So whoever has only the credential of the database can delete a set, and then nothing
-is decided until it is back, but can neither write one nor put an older one back.
+A MAC covers the whole set, its version and the tokens of its last changes. Versions only rise, and a server
+remembers on its disk the highest one that it has seen, with its token: a later one must follow on that. So
+whoever has only the credential of the database can delete a set, and then nothing is decided until it is
+back, but can neither write one nor put an older one back, also not by way of a server that has not seen the
+newer one, unless that makes as many changes as there are tokens.
 """
 
 import contextlib
@@ -10,7 +12,7 @@ import fcntl
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -40,7 +42,8 @@ _LOCK = "SELECT version, content, mac, changes FROM shared_registers WHERE kind 
 _PUT = "UPDATE shared_registers SET version = %s, content = %s, mac = %s, changes = %s WHERE kind = %s"
 # The content only where it is news.
 _READ = """
-SELECT version, CASE WHEN version <> %s THEN content END, mac FROM shared_registers WHERE kind = %s
+SELECT version, CASE WHEN version <> %s OR changes <> %s THEN content END, mac, changes
+FROM shared_registers WHERE kind = %s
 """
 
 
@@ -56,18 +59,20 @@ class SharedRegister(Generic[Item]):
         self._database = database
         self._key = key
         self._seen = SeenVersion(folder, kind) if folder else None
-        self._known: tuple[int, dict[str, Item]] = (0, {})
+        self._known: tuple[int, str, dict[str, Item]] = (0, "", {})
 
     def read(self) -> dict[str, Item]:
         """The items now; raises `StoreUnavailable`."""
-        version, items = self._known
+        version, changes, items = self._known
+        query = version, changes, self._kind
         row = self._database.read(
-            lambda connection: connection.execute(_READ, (version, self._kind)).fetchone(), patience_s=0.5
+            lambda connection: connection.execute(_READ, query).fetchone(), patience_s=0.5
         )
-        found, content, mac = row or (0, b"", None)
-        if found != version:
-            version, items = self._known = found, self._checked(found, bytes(content), mac)
-        self._remember(version)
+        found, content, mac, made = row or (0, b"", None, "")
+        if (found, made) != (version, changes):
+            items = self._checked(found, content, mac, made)
+            version, changes, _ = self._known = found, made, items
+        self._remember(version, changes)
         return items
 
     def change(self, edit: Callable[[dict[str, Item]], Answer]) -> Answer:
@@ -78,37 +83,39 @@ class SharedRegister(Generic[Item]):
         """
         token, answers = secrets.token_hex(8), list[Answer]()
 
-        def work(connection: Any) -> tuple[int, dict[str, Item]]:
+        def work(connection: Any) -> tuple[int, str, dict[str, Item]]:
             connection.execute(_ADD, (self._kind,))
             version, content, mac, changes = connection.execute(_LOCK, (self._kind,)).fetchone()
-            items = self._checked(version, bytes(content), mac)
-            self._remember(version)  # before the change: on top of an older set it would have a new version
-            if token in changes.split():
+            items = self._checked(version, content, mac, changes)
+            # Before the change: on top of an older set it would have a new version.
+            self._remember(version, changes)
+            if version and token in changes.split():
                 # Made before its answer was lost. It is written again, so that it is replicated when we know.
                 connection.execute(_PUT, (version, content, mac, changes, self._kind))
-                return version, items
+                return version, changes, items
             answers[:] = [edit(items)]
             encoded = msgspec.json.encode(items)
-            if encoded != bytes(content):
+            if encoded != content:
                 version += 1
-                changes = " ".join([*changes.split(), token][-_TOKENS:])
-                mac = self._mac(version, encoded)
+                changes = " ".join([*(changes.split() if version > 1 else ()), token][-_TOKENS:])
+                mac = self._key.mac(*self._parts(version, encoded, changes))
                 connection.execute(_PUT, (version, encoded, mac, changes, self._kind))
                 announce(connection, REGISTERS, self._kind)
-            return version, items
+            return version, changes, items
 
         self._known = self._database.change(work)
-        self._remember(self._known[0])
+        self._remember(*self._known[:2])
         return answers[0]
 
-    def _mac(self, version: int, content: bytes) -> bytes:
-        return self._key.mac("register", self._kind, str(version), content)
+    def _parts(self, version: int, content: bytes, changes: str) -> tuple[str | bytes, ...]:
+        # With the tokens: one that is added would pass for a change that was made.
+        return "register", self._kind, str(version), content, changes
 
-    def _checked(self, version: int, content: bytes, mac: bytes | None) -> dict[str, Item]:
+    def _checked(self, version: int, content: bytes, mac: bytes | None, changes: str) -> dict[str, Item]:
         """The items of a row; raises if a server did not write it."""
         if not version:
             return {}
-        if not self._key.is_authentic(mac, "register", self._kind, str(version), content):
+        if not self._key.is_authentic(mac, *self._parts(version, content, changes)):
             log.error("a shared set was not written by a server of this keep", extra={"kind": self._kind})
             hint = "check that all servers have the same database.key; restore the database if they do"
             raise StoreUnavailable(
@@ -116,43 +123,68 @@ class SharedRegister(Generic[Item]):
             )
         return self._decoder.decode(content)
 
-    def _remember(self, version: int) -> None:
-        if self._seen is not None and (highest := self._seen.rise(version)) > version:
-            log.error(
-                "a shared set is older than before",
-                extra={"kind": self._kind, "version": version, "seen": highest},
-            )
-            hint = "if you restored a backup of the database on purpose, run: toolkeep database restored"
-            raise StoreUnavailable(
-                self._database.place.shown,
-                f"its {self._kind} have version {version}, and this server has seen version {highest}",
-                hint=hint,
-            )
+    def _remember(self, version: int, changes: str) -> None:
+        if self._seen is None:
+            return
+        try:
+            highest = self._seen.rise(version, changes.split() if version else ())
+        except Forked as forked:
+            highest, relation = forked.seen, "another version"
+        else:
+            if highest <= version:
+                return
+            relation = "version"
+        log.error(
+            "a shared set is older than before",
+            extra={"kind": self._kind, "version": version, "seen": highest},
+        )
+        hint = "if you restored a backup of the database on purpose, run: toolkeep database restored"
+        reason = f"its {self._kind} have version {version}, and this server has seen {relation} {highest}"
+        raise StoreUnavailable(self._database.place.shown, reason, hint=hint)
+
+
+class Forked(Exception):
+    """A version that does not follow on the one that was seen."""
+
+    def __init__(self, seen: int) -> None:
+        super().__init__(f"version {seen} is another one")
+        self.seen = seen
 
 
 class SeenVersion:
-    """The highest version of a set that any process of this server has seen."""
+    """The highest version of a set that any process of this server has seen, and the token of its change."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self._file = folder / VERSIONS / kind
-        self._highest = -1
+        self._highest = (-1, "")
 
     def remembered(self) -> int:
         """The highest version on disk."""
-        try:
-            return int(self._file.read_bytes())
-        except FileNotFoundError:
-            return 0
+        return self._read()[0]
 
-    def rise(self, version: int) -> int:
-        """Remember a version; the highest one now."""
-        if version > self._highest:
+    def rise(self, version: int, changes: Sequence[str] = ()) -> int:
+        """Remember a version, with the tokens of the last changes up to it; the highest one now.
+
+        Raises `Forked` where one that was seen is not among them.
+        """
+        last = changes[-1] if changes else ""
+        if version > self._highest[0] or (version == self._highest[0] and last != self._highest[1]):
             with self._locked():
-                self._highest = self.remembered()
-                if version > self._highest:
-                    write_whole(self._file, b"%d" % version)
-                    self._highest = version
-        return self._highest
+                highest, token = self._highest = self._read()
+                since = version - highest
+                if token and 0 <= since < len(changes) and changes[-1 - since] != token:
+                    raise Forked(highest)
+                if since > 0:
+                    write_whole(self._file, f"{version} {last}".strip().encode())
+                    self._highest = version, last
+        return self._highest[0]
+
+    def _read(self) -> tuple[int, str]:
+        try:
+            version, _, token = self._file.read_text().partition(" ")
+        except FileNotFoundError:
+            return 0, ""
+        return int(version), token
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

@@ -45,18 +45,18 @@ class SharedState:
         """`own_key` is that of the state folder, for a keep that is alone on its database."""
         self._settings = settings
         self._folder = folder
-        self._own_key = own_key
+        self._secret = _servers_key(settings) or own_key()
+        self._key = row_key(settings, own_key)
         self._server = ServerId()
         self._history = DatabaseHistory(folder)
         self._databases: list[SharedDatabase] = []
-        self._registers: SharedDatabase | None = None
         self._database = self._opened()
         self.changes = SharedChanges(self._database, socket.gethostname())
-        key = row_key(settings, own_key)
-        self.ledger = PostgresLedger(self._database, key, self.changes.start)
-        self.approvals = PostgresApprovals(self._opened(), key, self.changes, folder)
-        self.sessions = PostgresSessionStates(self._opened(), self._opened(), key)
+        self.ledger = PostgresLedger(self._database, self._key, self.changes.start)
+        self.approvals = PostgresApprovals(self._opened(), self._key, self.changes, folder)
+        self.sessions = PostgresSessionStates(self._opened(), self._opened(), self._key)
         self._peers: Peers | None = None
+        self._state: SharedKeepState | None = None
 
     def exchange_logs(self, log: AuditLog, bodies: BodyWriter, alarm: Alarm) -> LogExchange:
         """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
@@ -69,13 +69,13 @@ class SharedState:
         return RemoteLogs(*self._log_tables(), self._folder)
 
     def _log_tables(self) -> tuple[LogTable, LogCopies]:
-        database, rows = self._opened(), row_key(self._settings, self._own_key)
-        key = _derived(self._settings, self._own_key, b"toolkeep log copies")
-        return LogTable(database, rows), LogCopies(database, key, rows)
+        database, key = self._opened(), self._derived(b"toolkeep log copies")
+        return LogTable(database, self._key), LogCopies(database, key, self._key)
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""
-        return SharedKeepState(self._folder, self._register("switches", bool), self.changes)
+        self._state = SharedKeepState(self._folder, self._register("switches", bool), self.changes)
+        return self._state
 
     def watch_tokens(self, changed: Callable[[], object]) -> None:
         """Call `changed` in another thread whenever a server changed a token."""
@@ -83,7 +83,7 @@ class SharedState:
 
     def page_key(self) -> bytes:
         """The key under which sessions of the page are sealed."""
-        return _derived(self._settings, self._own_key, b"toolkeep page")
+        return self._derived(b"toolkeep page")
 
     def signed_out(self) -> SharedSignedOut:
         """The sessions of the page that were ended on any server."""
@@ -95,22 +95,19 @@ class SharedState:
 
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed: servers that share claims must agree on equal calls."""
-        return _derived(self._settings, self._own_key, b"toolkeep secrets")
+        return self._derived(b"toolkeep secrets")
 
     def is_usable(self) -> bool:
-        """Whether the database answers, and was not restored from a backup unnoticed."""
+        """Whether the database answers, was not restored unnoticed, and what is withdrawn is known."""
         self.changes.start()
-        return self.changes.is_current and not self._history.is_behind
+        knows_withdrawn = self._state is None or not self._state.problem()
+        return self.changes.is_current and not self._history.is_behind and knows_withdrawn
 
     def peers(self) -> Peers:
         """What this server and the others tell each other about their clients."""
         if self._peers is None:
-            self._peers = Peers(
-                self._opened(),
-                self.changes,
-                row_key(self._settings, self._own_key),
-                _derived(self._settings, self._own_key, b"toolkeep request states"),
-            )
+            secret = self._derived(b"toolkeep request states")
+            self._peers = Peers(self._opened(), self.changes, self._key, secret)
         return self._peers
 
     def close(self) -> None:
@@ -124,12 +121,15 @@ class SharedState:
             database.close()
 
     def _register(self, kind: str, item: type[Item]) -> SharedRegister[Item]:
-        """A register; they change rarely, and share a connection."""
-        if self._registers is None:
-            self._registers = self._opened()
-        return SharedRegister(
-            kind, item, self._registers, row_key(self._settings, self._own_key), self._folder
-        )
+        return SharedRegister(kind, item, self._registers, self._key, self._folder)
+
+    @cached_property
+    def _registers(self) -> SharedDatabase:
+        """The connection of all registers, which change rarely."""
+        return self._opened()
+
+    def _derived(self, purpose: bytes) -> bytes:
+        return _derived(self._secret, purpose)
 
     def _opened(self) -> SharedDatabase:
         """A connection for one store, closed with all others."""
@@ -162,11 +162,11 @@ def open_database(
 
 def row_key(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> RowKey:
     """The key of rows, the same on all servers with the same `database.key`."""
-    return RowKey(_derived(settings, own_key, b"toolkeep rows"))
+    return RowKey(_derived(_servers_key(settings) or own_key(), b"toolkeep rows"))
 
 
-def _derived(settings: DatabaseSettings, own_key: Callable[[], bytes], purpose: bytes) -> bytes:
-    return hmac.digest(_servers_key(settings) or own_key(), purpose, hashlib.sha256)
+def _derived(secret: bytes, purpose: bytes) -> bytes:
+    return hmac.digest(secret, purpose, hashlib.sha256)
 
 
 def _servers_key(settings: DatabaseSettings) -> bytes:

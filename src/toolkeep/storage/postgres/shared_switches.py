@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from toolkeep.errors import StoreUnavailable
 from toolkeep.storage.postgres.shared_changes import CURRENT_SECONDS, SharedChanges
 from toolkeep.storage.postgres.shared_register import REGISTERS, SharedRegister
 from toolkeep.storage.sqlite.state_db import KeepState, StateFollower
@@ -38,8 +37,8 @@ class SharedKeepState(KeepState):
         try:
             # Those of before the database was shared count until another one takes their place.
             self._known = {**super().switches(), **self._register.read()}
-        except StoreUnavailable as error:
-            self._problem = error.message
+        except Exception as error:  # noqa: BLE001 -- whatever the database answers, it is not known
+            self._problem = f"{type(error).__name__}: {error}"
         else:
             self._problem, self._read_at = "", asked_at
         return self._known

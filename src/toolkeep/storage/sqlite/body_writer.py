@@ -6,6 +6,7 @@ A killed process may lose the newest bodies, never a record: the log then names 
 import logging
 import queue
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from toolkeep.host.after_fork import register_after_fork
@@ -36,6 +37,12 @@ class BodyWriter:
         """A body by its hash, also a queued one; raises `BodyUnavailable`."""
         waiting = self._waiting.get(digest)
         return self._bodies.get(digest) if waiting is None else waiting
+
+    def get_all(self, digests: Sequence[str], *, most_bytes: int) -> dict[str, bytes]:
+        """Those of some bodies that are there, and not longer; queued ones, too."""
+        waiting = {digest: body for digest in digests if (body := self._waiting.get(digest)) is not None}
+        stored = self._bodies.get_all([one for one in digests if one not in waiting], most_bytes=most_bytes)
+        return stored | {digest: body for digest, body in waiting.items() if len(body) <= most_bytes}
 
     def erase(self, digest: str, *, before: float) -> None:
         """Erase a stored body that was last stored before a time."""

@@ -101,6 +101,13 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("revision", sa.BigInteger(), nullable=False),
     )
+    create_tokens()
+    prefix = "" if _is_embedded() else f"{SCHEMA}."
+    op.execute(sa.text(f"INSERT INTO {prefix}tool_store_state (id, revision) VALUES (1, 0)"))  # noqa: S608 -- our own words
+
+
+def create_tokens() -> None:
+    """Create the table of tokens, which revision 0003 drops."""
     _create(
         "tokens",
         sa.Column("id", sa.String(16), primary_key=True),
@@ -113,8 +120,6 @@ def upgrade() -> None:
         sa.Column("revoked_at", sa.Float(53)),
         sa.Column("secret_hash", sa.LargeBinary(), nullable=False),
     )
-    prefix = "" if _is_embedded() else f"{SCHEMA}."
-    op.execute(sa.text(f"INSERT INTO {prefix}tool_store_state (id, revision) VALUES (1, 0)"))  # noqa: S608 -- our own words
 
 
 def downgrade() -> None:

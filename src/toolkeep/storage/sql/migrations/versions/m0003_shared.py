@@ -1,18 +1,94 @@
-"""What servers that share a PostgreSQL decide together (SCL-2).
+"""What servers that share a PostgreSQL decide together (SCL-2); an SQLite file has none of these tables.
 
-Tokens are sealed there now, and those made before have to be made anew; an SQLite file never held any.
+Tokens are sealed there now, and those made before have to be made anew.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 from toolkeep.storage.sql.database_location import SCHEMA
+from toolkeep.storage.sql.migrations.versions.m0001_initial import create_tokens
 
 revision = "0003"
 down_revision = "0002"
 
-_SAID = ("checkpoint", "handover", "trouble", "server", "name", "copied")
-"""What a server publishes of its log, beside its keys."""
+# The columns of each, as PostgreSQL reads them.
+_TABLES = {
+    "servers": "id text PRIMARY KEY, name text NOT NULL, seen_at timestamptz NOT NULL",
+    "histories": "server text PRIMARY KEY, version bigint NOT NULL",
+    "claims": """
+        key text PRIMARY KEY, call_id text NOT NULL, argument_hash text NOT NULL, server text NOT NULL,
+        result bytea, mac bytea
+    """,
+    "logs": """
+        origin text PRIMARY KEY, key text NOT NULL, witness_key text NOT NULL, checkpoint text NOT NULL,
+        handover text NOT NULL, trouble text NOT NULL, server text NOT NULL, name text NOT NULL,
+        copied text NOT NULL, published_us bigint NOT NULL, mac bytea NOT NULL
+    """,
+    "witness_requests": """
+        origin text, witness text, token text NOT NULL, request text NOT NULL, status integer, answer text,
+        PRIMARY KEY (origin, witness)
+    """,
+    "log_parts": """
+        origin text, start bigint, stop bigint NOT NULL, leaves bytea NOT NULL, lines bytea NOT NULL,
+        PRIMARY KEY (origin, start)
+    """,
+    # In this collation an index finds prefixes, too.
+    "log_calls": """
+        call_id text COLLATE "C", other_id text COLLATE "C", origin text, first bigint, last bigint NOT NULL,
+        PRIMARY KEY (call_id, other_id, origin, first)
+    """,
+    "bodies": """
+        digest text COLLATE "C" PRIMARY KEY, body bytea, put_at timestamptz NOT NULL,
+        erased_at timestamptz, mac bytea
+    """,
+    "registers": """
+        kind text PRIMARY KEY, version bigint NOT NULL DEFAULT 0, content bytea NOT NULL DEFAULT '',
+        mac bytea, changes text NOT NULL DEFAULT ''
+    """,
+    "token_uses": "id text PRIMARY KEY, used_at float8 NOT NULL",
+    "questions": """
+        id text PRIMARY KEY, agent bytea NOT NULL, server text NOT NULL, asked_at float8 NOT NULL,
+        expires_at float8 NOT NULL, state text NOT NULL, question bytea NOT NULL, answer bytea,
+        token text NOT NULL, mac bytea NOT NULL
+    """,
+    "session_answers": """
+        question text PRIMARY KEY, session text NOT NULL, answer bytea NOT NULL, constraints bytea NOT NULL,
+        given_at float8 NOT NULL, mac bytea NOT NULL
+    """,
+    "mcp_sessions": """
+        id text PRIMARY KEY, agent text NOT NULL, about bytea NOT NULL, seen_at timestamptz NOT NULL,
+        mac bytea NOT NULL
+    """,
+    "events": """
+        stream text, number integer, frame bytea NOT NULL, is_last boolean NOT NULL,
+        made_at timestamptz NOT NULL, mac bytea NOT NULL, PRIMARY KEY (stream, number)
+    """,
+    "messages": """
+        id text PRIMARY KEY, server text NOT NULL, body bytea NOT NULL, made_at timestamptz NOT NULL,
+        mac bytea NOT NULL
+    """,
+    "work": """
+        id text PRIMARY KEY, kind text NOT NULL, agent text NOT NULL, server text NOT NULL,
+        state bytea NOT NULL, is_over boolean NOT NULL, changed_at timestamptz NOT NULL, mac bytea NOT NULL
+    """,
+    "sessions": "key text PRIMARY KEY, state bytea NOT NULL, put_at float8 NOT NULL, mac bytea",
+    "measures": """
+        subject text, source text, version bigint NOT NULL, pruned bigint NOT NULL, folded bigint NOT NULL,
+        last_at float8 NOT NULL, mac bytea, PRIMARY KEY (subject, source)
+    """,
+    "additions": """
+        subject text, source text, version bigint, call text NOT NULL, at float8 NOT NULL,
+        value bigint NOT NULL, until float8, mac bytea, PRIMARY KEY (subject, source, version)
+    """,
+}
+_INDEXES = (
+    "log_calls (other_id)",
+    "bodies (erased_at) WHERE erased_at IS NOT NULL",
+    "questions (agent, state)",
+    "questions (expires_at)",
+    "session_answers (session)",
+)
 
 
 def upgrade() -> None:
@@ -22,227 +98,20 @@ def upgrade() -> None:
         op.add_column(table, sa.Column("mac", sa.Text()), schema=_schema())
     if _schema() is None:
         return
-    op.create_table(
-        "shared_servers",
-        sa.Column("id", sa.Text(), primary_key=True),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_histories",
-        sa.Column("server", sa.Text(), primary_key=True),
-        sa.Column("version", sa.BigInteger(), nullable=False),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_claims",
-        sa.Column("key", sa.Text(), primary_key=True),
-        sa.Column("call_id", sa.Text(), nullable=False),
-        sa.Column("argument_hash", sa.Text(), nullable=False),
-        sa.Column("server", sa.Text(), nullable=False),
-        sa.Column("result", sa.LargeBinary()),
-        sa.Column("mac", sa.LargeBinary()),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_logs",
-        *(
-            sa.Column(name, sa.Text(), primary_key=name == "origin", nullable=False)
-            for name in ("origin", "key", "witness_key", *_SAID)
-        ),
-        sa.Column("published_us", sa.BigInteger(), nullable=False),
-        sa.Column("mac", sa.LargeBinary(), nullable=False),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_witness_requests",
-        sa.Column("origin", sa.Text(), primary_key=True),
-        sa.Column("witness", sa.Text(), primary_key=True),
-        sa.Column("token", sa.Text(), nullable=False),
-        sa.Column("request", sa.Text(), nullable=False),
-        sa.Column("status", sa.Integer()),
-        sa.Column("answer", sa.Text()),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_log_entries",
-        sa.Column("origin", sa.Text(), primary_key=True),
-        sa.Column("position", sa.BigInteger(), primary_key=True),
-        sa.Column("call_id", sa.Text(), nullable=False),
-        sa.Column("other_id", sa.Text(), nullable=False),
-        sa.Column("leaf", sa.LargeBinary(), nullable=False),
-        sa.Column("line", sa.LargeBinary(), nullable=False),
-        schema=SCHEMA,
-    )
-    for column in ("call_id", "other_id"):
-        op.create_index(
-            f"shared_log_entries_{column}",
-            "shared_log_entries",
-            [column],
-            schema=SCHEMA,
-            postgresql_ops={column: "text_pattern_ops"},
-        )
-    op.create_table(
-        "shared_bodies",
-        sa.Column("digest", sa.Text(), primary_key=True),
-        sa.Column("body", sa.LargeBinary()),
-        sa.Column("put_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("erased_at", sa.DateTime(timezone=True), index=True),
-        sa.Column("mac", sa.LargeBinary()),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_registers",
-        sa.Column("kind", sa.Text(), primary_key=True),
-        sa.Column("version", sa.BigInteger(), nullable=False, server_default="0"),
-        sa.Column("content", sa.LargeBinary(), nullable=False, server_default=""),
-        sa.Column("mac", sa.LargeBinary()),
-        sa.Column("changes", sa.Text(), nullable=False, server_default=""),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_token_uses",
-        sa.Column("id", sa.Text(), primary_key=True),
-        sa.Column("used_at", sa.Float(53), nullable=False),
-        schema=SCHEMA,
-    )
-    _create_approvals()
-    _make_requests()
-    _make_sessions()
-
-
-def _create_approvals() -> None:
-    op.create_table(
-        "shared_questions",
-        sa.Column("id", sa.Text(), primary_key=True),
-        sa.Column("agent", sa.LargeBinary(), nullable=False),
-        sa.Column("server", sa.Text(), nullable=False),
-        sa.Column("asked_at", sa.Double(), nullable=False),
-        sa.Column("expires_at", sa.Double(), nullable=False, index=True),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("question", sa.LargeBinary(), nullable=False),
-        sa.Column("answer", sa.LargeBinary()),
-        sa.Column("token", sa.Text(), nullable=False),
-        sa.Column("mac", sa.LargeBinary(), nullable=False),
-        schema=SCHEMA,
-    )
-    op.create_index("shared_questions_of_agents", "shared_questions", ["agent", "state"], schema=SCHEMA)
-    op.create_table(
-        "shared_session_answers",
-        sa.Column("question", sa.Text(), primary_key=True),
-        sa.Column("session", sa.Text(), nullable=False, index=True),
-        sa.Column("answer", sa.LargeBinary(), nullable=False),
-        sa.Column("constraints", sa.LargeBinary(), nullable=False),
-        sa.Column("given_at", sa.Double(), nullable=False),
-        sa.Column("mac", sa.LargeBinary(), nullable=False),
-        schema=SCHEMA,
-    )
-
-
-def _make_requests() -> None:
-    """Create what servers know of each other's clients: sessions, events, messages and running work."""
-    op.create_table(
-        "shared_mcp_sessions",
-        sa.Column("id", sa.Text(), primary_key=True),
-        sa.Column("agent", sa.Text(), nullable=False),
-        sa.Column("about", sa.LargeBinary(), nullable=False),
-        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("mac", sa.LargeBinary(), nullable=False),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_events",
-        sa.Column("stream", sa.Text(), primary_key=True),
-        sa.Column("number", sa.Integer(), primary_key=True),
-        sa.Column("frame", sa.LargeBinary(), nullable=False),
-        sa.Column("is_last", sa.Boolean(), nullable=False),
-        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("mac", sa.LargeBinary(), nullable=False),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_messages",
-        sa.Column("id", sa.Text(), primary_key=True),
-        sa.Column("server", sa.Text(), nullable=False),
-        sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("mac", sa.LargeBinary(), nullable=False),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_work",
-        sa.Column("id", sa.Text(), primary_key=True),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("agent", sa.Text(), nullable=False),
-        sa.Column("server", sa.Text(), nullable=False),
-        sa.Column("state", sa.LargeBinary(), nullable=False),
-        sa.Column("is_over", sa.Boolean(), nullable=False),
-        sa.Column("changed_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("mac", sa.LargeBinary(), nullable=False),
-        schema=SCHEMA,
-    )
-
-
-def _make_sessions() -> None:
-    """Create what sessions have seen, and what calls added to measures."""
-    op.create_table(
-        "shared_sessions",
-        sa.Column("key", sa.Text(), primary_key=True),
-        sa.Column("state", sa.LargeBinary(), nullable=False),
-        sa.Column("put_at", sa.Double(), nullable=False),
-        sa.Column("mac", sa.LargeBinary()),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_measures",
-        sa.Column("subject", sa.Text(), primary_key=True),
-        sa.Column("source", sa.Text(), primary_key=True),
-        sa.Column("version", sa.BigInteger(), nullable=False),
-        sa.Column("pruned", sa.BigInteger(), nullable=False),
-        sa.Column("folded", sa.BigInteger(), nullable=False),
-        sa.Column("last_at", sa.Double(), nullable=False),
-        sa.Column("mac", sa.LargeBinary()),
-        schema=SCHEMA,
-    )
-    op.create_table(
-        "shared_additions",
-        sa.Column("subject", sa.Text(), primary_key=True),
-        sa.Column("source", sa.Text(), primary_key=True),
-        sa.Column("version", sa.BigInteger(), primary_key=True, autoincrement=False),
-        sa.Column("call", sa.Text(), nullable=False),
-        sa.Column("at", sa.Double(), nullable=False),
-        sa.Column("value", sa.BigInteger(), nullable=False),
-        sa.Column("until", sa.Double()),
-        sa.Column("mac", sa.LargeBinary()),
-        schema=SCHEMA,
-    )
+    for table, columns in _TABLES.items():
+        op.execute(f"CREATE TABLE {SCHEMA}.shared_{table} ({columns})")
+    for index in _INDEXES:
+        op.execute(f"CREATE INDEX ON {SCHEMA}.shared_{index}")
 
 
 def downgrade() -> None:
     """Drop the tables: a call that is repeated with its key runs again."""
-    op.create_table(
-        "tokens",
-        sa.Column("id", sa.String(16), primary_key=True),
-        sa.Column("name", sa.String(64), nullable=False),
-        sa.Column("scopes", sa.Text(), nullable=False),
-        sa.Column("agent", sa.String(64), nullable=False),
-        sa.Column("created_at", sa.Float(53), nullable=False),
-        sa.Column("expires_at", sa.Float(53)),
-        sa.Column("last_used_at", sa.Float(53)),
-        sa.Column("revoked_at", sa.Float(53)),
-        sa.Column("secret_hash", sa.LargeBinary(), nullable=False),
-        schema=_schema(),
-    )
+    create_tokens()
     for table in ("tool_definitions", "tool_definition_versions"):
         op.drop_column(table, "mac", schema=_schema())
-    if _schema() is None:
-        return
-    entered = ("witness_requests", "logs", "additions", "measures", "sessions", "token_uses", "registers")
-    for table in ("bodies", "log_entries", *entered, "claims", "histories", "servers"):
-        op.drop_table(f"shared_{table}", schema=SCHEMA)
-    for table in ("work", "messages", "events", "mcp_sessions", "session_answers", "questions"):
-        op.drop_table(f"shared_{table}", schema=SCHEMA)
+    if _schema() is not None:
+        for table in _TABLES:
+            op.drop_table(f"shared_{table}", schema=SCHEMA)
 
 
 def _schema() -> str | None:
