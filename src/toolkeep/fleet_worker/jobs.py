@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -108,7 +110,8 @@ class Jobs(Take):
 
     async def _run(self, session: ServerSession, job: Job, tool: RegisteredTool) -> None:
         try:
-            outcome = await self._calls.run(self._decided(session, job, tool))
+            with _span(job):
+                outcome = await self._calls.run(self._decided(session, job, tool))
             answer = self._answer(job, outcome)
         except asyncio.CancelledError:
             answer = self._failed(job, Failure("", "", is_cancelled=True))
@@ -177,6 +180,15 @@ class Jobs(Take):
 @lru_cache(maxsize=1_000)
 def _grant(capabilities: tuple[str, ...], permissions: tuple[str, ...]) -> Grant:
     return Grant.read(capabilities=capabilities, permissions=permissions)
+
+
+def _span(job: Job) -> AbstractContextManager[None]:
+    """A span in the trace that the job belongs to, where OpenTelemetry is installed."""
+    if not job.trace or find_spec("opentelemetry") is None:
+        return nullcontext()
+    from toolkeep.telemetry.spans import worker_span
+
+    return worker_span(job.trace, job.tool, job.id.rpartition(".")[0])
 
 
 def _failure(refusal: Refusal) -> Failure:

@@ -28,6 +28,7 @@ from toolkeep.server.web import (
     tokens_page,
     tools_page,
     try_tool_page,
+    workers_page,
 )
 from toolkeep.server.web.browser_security import (
     KEY_HEADER,
@@ -60,6 +61,7 @@ ROUTES: Final = (
     *audit_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
+    *workers_page.ROUTES,
 )
 
 SIGN_IN: Final = "/ui/sign-in"
@@ -75,7 +77,7 @@ class PageApp:
         self._codes = codes
         self._service = app.service
         self._assets = Assets()
-        self._renderer = Renderer(self._assets)
+        self._renderer = Renderer(self._assets, has_workers=app.service.keep.workers() is not None)
         self._table = RouteTable(ROUTES)
         shared = app.service.keep.shared
         self.sessions = Sessions(
