@@ -2,10 +2,11 @@
 
 .venv/bin/python bench/fleet.py [--quick]
 
-One NATS server, one worker process and this server share the same cores. The lanes take turns in each round, and
-ratios are taken within rounds: the same confined function here and on the worker; a WASM echo, whose run takes
-next to nothing, here and on the worker, beside bare requests over NATS. What the hop adds is processor time: of
-this server beyond a call of a function in its own process, and of the worker beyond the run of the module.
+One NATS server, one worker process and this server share the same cores. The lanes take turns in each
+round, and ratios are taken within rounds: the same confined function here and on the worker; a WASM echo,
+whose run takes next to nothing, here and on the worker, beside bare requests over NATS. What the hop adds
+is processor time: of this server beyond a call of a function in its own process, and of the worker beyond
+the run of the module.
 """
 
 import argparse
@@ -148,7 +149,7 @@ class Lane:
         """One at a time."""
         self.alone += await together(self._make, count, 1)
 
-    def µs(self, who: str) -> float:
+    def processor_us(self, who: str) -> float:
         """Processor time for a call, at the median of rounds."""
         return median(self.used[who]) if who in self.used else 0.0
 
@@ -263,7 +264,10 @@ async def _main(homes: dict[str, Path], url: str, pids: dict[str, int], *, is_qu
         [
             lane.name,
             f"{median(lane.rates):,.0f}",
-            *(f"{lane.µs(who):,.0f}" if who in lane.used else "" for who in ("server", "worker", "nats")),
+            *(
+                f"{lane.processor_us(who):,.0f}" if who in lane.used else ""
+                for who in ("server", "worker", "nats")
+            ),
             f"{percentile(lane.alone, 50) * 1000:.2f}",
         ]
         for lane in lanes
@@ -271,14 +275,17 @@ async def _main(homes: dict[str, Path], url: str, pids: dict[str, int], *, is_qu
     columns = ["", "a second", "server µs", "worker µs", "NATS µs", "ms, one at a time"]
     print_table(f"{IN_FLIGHT} in flight; processor time for a call", columns, rows)
     confined_here, confined_there, function, wasm_here, wasm_there, request = lanes
-    module = wasm_here.µs("server") - function.µs("server")
+    module = wasm_here.processor_us("server") - function.processor_us("server")
+    in_server = wasm_there.processor_us("server") - function.processor_us("server")
+    in_worker = wasm_there.processor_us("worker") - module
+    added_ms = (median(wasm_there.alone) - median(wasm_here.alone)) * 1000
     print_notes(
         [
-            f"confined: a worker does {ratio(confined_there, confined_here):.2f} × the calls of this server alone",
-            f"the hop adds {wasm_there.µs('server') - function.µs('server'):.0f} µs in the server, and "
-            f"{wasm_there.µs('worker') - module:.0f} µs in the worker beside the module ({module:.0f} µs)",
+            f"confined: a worker does {ratio(confined_there, confined_here):.2f} × this server alone",
+            f"the hop adds {in_server:.0f} µs in the server",
+            f"and {in_worker:.0f} µs in the worker, beside the run of the module ({module:.0f} µs)",
             f"{ratio(wasm_there, request):.2f} × bare NATS requests",
-            f"one at a time the hop adds {(median(wasm_there.alone) - median(wasm_here.alone)) * 1000:.2f} ms",
+            f"one at a time, the hop adds {added_ms:.2f} ms",
         ]
     )
     for keep in keeps.values():

@@ -30,6 +30,7 @@ from toolkeep.fleet.sealed_session import (
     WELCOME,
     FrameInvalid,
     Opening,
+    check_announce,
     read_announce,
     session_of,
 )
@@ -109,11 +110,17 @@ class _Known:
         self.key = PublicKey.read(trusted.key)
         self.boot = b""
         self.opening: Opening | None = None
+        self.opening_boot = b""
         self.opened_at = float("-inf")
         self.current: WorkerSession | None = None
         self.old: list[WorkerSession] = []
         self.refused = ""
         """Why no session with it was opened."""
+
+    def is_news(self, boot: bytes) -> bool:
+        """Whether a hello is due, now that its process tells of itself."""
+        has_session = self.current is not None and self.boot == boot and self.current.has_lease
+        return not has_session and time.monotonic() - self.opened_at >= _OPEN_SECONDS
 
     def retire(self) -> None:
         """Make place for a new session; the old ones are kept for the answers that they still owe."""
@@ -316,28 +323,27 @@ class Dispatcher:
                         break
 
     def _hear_announcement(self, _: str, frame: bytes) -> None:
+        """Say hello to a trusted worker that is new, or was started again."""
         try:
             announced = read_announce(frame)
             known = self._known.get(PublicKey(announced.worker).token)
+            if known is None or not known.is_news(announced.boot):
+                return
+            check_announce(frame, known.key)
         except (FrameInvalid, ValueError):
             return  # anybody can say anything here
-        if known is None or (
-            known.current is not None and known.boot == announced.boot and known.current.has_lease
-        ):
-            return
-        if time.monotonic() - known.opened_at < _OPEN_SECONDS:
-            return
-        known.boot, known.opened_at = announced.boot, time.monotonic()
+        known.opened_at = time.monotonic()
         self._hellos += 1
         known.opening = Opening(
             self._key,
             known.key,
             version=__version__,
             reply=self._reply,
-            boot=known.boot,
+            boot=announced.boot,
             number=self._hellos,
             lease_ms=round(self._settings.lease_s * 1000),
         )
+        known.opening_boot = announced.boot
         self._send(known, known.opening.frame)
 
     def _send(self, known: _Known, frame: bytes) -> None:
@@ -399,7 +405,7 @@ class Dispatcher:
         session.on_signed = lambda hashes, signature: self._signed(
             SignedAnswers(worker, name, tuple(one.hex() for one in hashes), signature)
         )
-        known.current, known.refused = session, ""
+        known.current, known.boot, known.refused = session, known.opening_boot, ""
         session.greet()
 
     async def _tick(self) -> None:

@@ -138,10 +138,10 @@ class WorkerSession:
     def take(self, flight: Flight) -> None:
         """Send a job, for which a slot was reserved."""
         self.reserved -= 1
-        self.flights[flight.job.id] = flight
         packed = self.say(flight.job)
         flight.job_hash = hashlib.sha256(packed).digest()
         flight.sent_at = time.monotonic()
+        self.flights[flight.job.id] = flight
 
     def cancel(self, job_id: str) -> None:
         """Have a job ended; its answer still comes."""

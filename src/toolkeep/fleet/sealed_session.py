@@ -41,7 +41,7 @@ class FrameInvalid(Exception):
 
 
 class Announce(msgspec.Struct, frozen=True, array_like=True):
-    """A worker is there. Not signed: it only makes servers say hello."""
+    """A worker is there, so that servers say hello."""
 
     worker: bytes
     boot: bytes
@@ -100,14 +100,19 @@ def _checked(frame: bytes, key: PublicKey) -> bytes:
     return packed
 
 
-def announce(worker: PublicKey, boot: bytes) -> bytes:
-    """The frame that tells servers of a worker."""
-    return ANNOUNCE + _pack(Announce(worker.raw, boot))
+def announce(worker: PrivateKey, boot: bytes) -> bytes:
+    """The frame that tells servers of a worker; the same as long as its process lives."""
+    return _signed(ANNOUNCE, Announce(worker.public.raw, boot), worker)
 
 
 def read_announce(frame: bytes) -> Announce:
-    """Parse it; raises `FrameInvalid`."""
-    return _read(frame[1:], Announce)
+    """Parse one, which anybody may have written; raises `FrameInvalid`."""
+    return _read(frame[65:], Announce)
+
+
+def check_announce(frame: bytes, worker: PublicKey) -> None:
+    """Raise `FrameInvalid` unless the worker signed it. Servers ask only where they would act on it."""
+    _checked(frame, worker)
 
 
 class Opening:

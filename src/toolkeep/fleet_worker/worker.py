@@ -49,6 +49,7 @@ class Worker:
         self._jobs = Jobs(keep, settings.slots, levels)
         self._claims = Claims(settings.labels, levels, self._jobs.claims(), settings.slots, __version__)
         self._boot = os.urandom(16)
+        self._announcement = announce(key, self._boot)
         self._link = NatsLink(settings.nats, "toolkeep worker")
         self._sessions: dict[bytes, ServerSession] = {}
         self._latest: dict[tuple[PublicKey, str], int] = {}
@@ -84,9 +85,7 @@ class Worker:
             if now() - beaten_at >= _BEAT_SECONDS:
                 beaten_at = now()
                 self._refused = 0
-                self._link.send(
-                    subjects.announcement(self._key.public), announce(self._key.public, self._boot)
-                )
+                self._link.send(subjects.announcement(self._key.public), self._announcement)
                 for session in self._confirmed():
                     session.beat(is_draining=self._jobs.is_draining)
             self._end_leases()
