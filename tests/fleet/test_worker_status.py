@@ -39,7 +39,7 @@ def session(*, reserved: int = 0, is_draining: bool = False, has_lease: bool = T
     ],
     ids=["ready", "full", "draining", "silent"],
 )
-@pytest.mark.spec("SCL-5")
+@pytest.mark.spec("OBS-1")
 def test_a_worker_with_a_session_is_told_by_its_lease_and_load(
     known: WorkerSession, state: str, free: int
 ) -> None:

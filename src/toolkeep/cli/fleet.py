@@ -106,8 +106,8 @@ def key_command(project: Path | None, *, as_json: bool) -> None:
     state = open_state(project_folder(project))
     if state is None:
         raise ToolkeepError(Code.STATE_UNUSABLE, "a server needs a home directory", hint="set HOME")
-    key = server_key(state).public.text
+    key = server_key(state).public
     if as_json:
-        print_json({"key": key})
+        print_json({"key": key.text, "subject": key.token})
     else:
-        say(key)
+        say(key.text)

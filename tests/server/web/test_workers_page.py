@@ -47,7 +47,7 @@ def keep() -> Keep:
     return keep
 
 
-@pytest.mark.spec("SCL-5")
+@pytest.mark.spec("OBS-1")
 def test_workers_are_listed_for_who_may_read_the_log(keep: Keep) -> None:
     async def act(client: Client) -> Any:
         refused = await client.as_agent("ada", "call").get("/v1/workers")
@@ -58,7 +58,7 @@ def test_workers_are_listed_for_who_may_read_the_log(keep: Keep) -> None:
     assert (two["state"], two["why"], two["seen_s"]) == ("refused", "it claims the label '<b>'", None)
 
 
-@pytest.mark.spec("SCL-5")
+@pytest.mark.spec("OBS-1")
 def test_the_page_shows_them_and_is_named_only_where_there_is_a_fleet(keep: Keep) -> None:
     async def act(visitor: Visitor) -> tuple[int, str]:
         answer = await visitor.get("/ui/workers")
