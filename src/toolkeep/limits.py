@@ -22,6 +22,9 @@ DESCRIPTION_CHARS: Final = 1024
 VERSION_CHARS: Final = 32
 """Maximum length of a version: the width of its database column."""
 
+LABEL_CHARS: Final = 64
+"""Maximum length of a label of workers."""
+
 ALIASES: Final = 100
 """Maximum number of aliases of one tool."""
 

@@ -53,7 +53,8 @@ class LostWorkers:
         raise RunRefused(Code.OUTCOME_UNKNOWN, "Its worker is gone")
 
     def answer(self, answer: Answer) -> None:
-        self.reports.late(self.ran[-1], Ran(answer, WORKER, "5e55", "a5"))
+        body = answer.body if isinstance(answer.body, bytes) else b""
+        self.reports.late(self.ran[-1], Ran(answer, WORKER, "5e55", "a5", body))
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -1,0 +1,1 @@
+"""Tests of the server's side of a fleet, and what tests of both sides use."""

@@ -13,6 +13,7 @@ from toolkeep.cli.isolation_notice import say_unconfined
 from toolkeep.cli.options import common, files, print_json, project, say, tools_option
 from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
 from toolkeep.config.settings import Run
+from toolkeep.definitions.constraints import Constraints
 from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.providers.vendor_registry import PROVIDERS
@@ -97,6 +98,13 @@ def _data(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> dict[str,
     }
 
 
+def _where(constraints: Constraints) -> Iterator[str]:
+    if constraints.required_isolation:
+        yield f"Isolation: {constraints.required_isolation.value}"
+    if constraints.runs_on is not None:
+        yield f"Runs on: {visible(constraints.runs_on) or 'any worker'}"
+
+
 def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator[str]:
     definition = tool.definition
     schema = _public(definition)
@@ -114,8 +122,7 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
         yield f"Side effects: not declared, so every call needs approval. Declare them: {line}"
     if definition.capabilities:
         yield "Capabilities: " + ", ".join(visible(str(held)) for held in definition.capabilities)
-    if definition.constraints.required_isolation:
-        yield f"Isolation: {definition.constraints.required_isolation.value}"
+    yield from _where(definition.constraints)
     if isinstance(tool.runner, Run):
         yield f"Runs: {tool.runner.kind} {visible(json.dumps(tool.runner.target, ensure_ascii=False))}"
     yield f"State: {tool.state.value}" + (f" ({tool.why})" if tool.why else "")

@@ -74,6 +74,7 @@ def _has_tighter_limits(old: ToolDefinition, new: ToolDefinition) -> bool:
         and now.output_bytes <= was.output_bytes
         and now.allow_side_effects <= was.allow_side_effects
         and now.isolation.rank >= was.isolation.rank
+        and now.runs_on == was.runs_on  # another machine may see other data
     )
 
 

@@ -27,7 +27,8 @@ class AcceptedCode:
         """
         self.command = command
         self._run = run
-        self._root = root
+        self.root = root
+        """The project that the files are in."""
         self._accepted = accepted
         self._files: tuple[Path, ...] = ()
         self._seen: tuple[_Stamp, ...] = ()
@@ -43,10 +44,10 @@ class AcceptedCode:
         if self.is_untouched:
             return ""
         try:
-            files = named_files(self._run, self._root)
+            files = named_files(self._run, self.root)
             # before they are hashed: a change meanwhile is then seen the next time, not missed
             stamps = self._stamps(files)
-            found = hash_code(files, self._root)
+            found = hash_code(files, self.root)
         except FileUnreadable as error:
             return str(error)
         # Other tools of the file are accepted with it: what this tool no longer names is no change of it.
@@ -58,8 +59,8 @@ class AcceptedCode:
 
     def _stamps(self, files: tuple[Path, ...]) -> tuple[_Stamp, ...]:
         # Up to the root: a new `__init__.py` in a folder without one would run before the file below it.
-        above = (folder for path in files for folder in path.parents if folder.is_relative_to(self._root))
-        folders = dict.fromkeys((self._root, self._root / "src", *above))
+        above = (folder for path in files for folder in path.parents if folder.is_relative_to(self.root))
+        folders = dict.fromkeys((self.root, self.root / "src", *above))
         return tuple(map(stamp_of, (*files, *folders)))
 
 

@@ -51,6 +51,15 @@ def copy_tools_file(file: ToolsFile, folder: Path, *, sources: tuple[str, ...] =
 
 
 def _copy(file: ToolsFile, to: Path) -> None:
+    for name, content in copied_files(file):
+        target = to / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        target.chmod(_READ_ONLY)
+
+
+def copied_files(file: ToolsFile) -> Iterator[tuple[str, bytes]]:
+    """What a copy holds, by paths from the root; raises `FileUnreadable` if that is too much."""
     root = Path(file.root)
     paths = dict.fromkeys((*(root / name for name in file.code), *_data(file.places)))
     left = CODE_SOURCE_BYTES
@@ -60,10 +69,7 @@ def _copy(file: ToolsFile, to: Path) -> None:
         if left < 0 or count >= CODE_FILES:
             what = f"more than {CODE_FILES} files or {CODE_SOURCE_BYTES} bytes"
             raise FileUnreadable(file.shown, f"its packages have {what}, too many to be copied")
-        target = to / path.relative_to(root)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-        target.chmod(_READ_ONLY)
+        yield path.relative_to(root).as_posix(), content
 
 
 def _data(places: tuple[str, ...]) -> Iterator[Path]:

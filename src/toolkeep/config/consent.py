@@ -162,7 +162,10 @@ class ConsentItems:
         fleet = self._document.data.get("fleet") or {}
         for tool, label in (fleet.get("runs_on") or {}).items():
             on = f" with the label '{visible(label)}'" if label else ""
-            what = f"calls of '{visible(tool)}' go to workers{on} through NATS at {self._nats('fleet')}"
+            where = f"go to workers{on} through NATS at {self._nats('fleet')}"
+            if label is None:
+                where = "run on this machine, whatever its definition says"
+            what = f"calls of '{visible(tool)}' {where}"
             yield self._effect("grants", what, f"/fleet/runs_on/{escaped(tool)}")
         for index, worker in enumerate(fleet.get("workers") or ()):
             tools, levels, agents = (_all_or(worker, key) for key in ("tools", "levels", "agents"))
@@ -180,7 +183,8 @@ class ConsentItems:
             tools, agents = _all_or(server, "tools"), _all_or(server, "agents")
             held = ", ".join(server.get("capabilities") or ()) or "no capability"
             named = f"server '{server.get('name') or ''}' ({server['key']})"
-            what = f"{named} may have {tools} run here for {agents} with {held}"
+            code = ", and may bring their code" if server.get("code") else ""
+            what = f"{named} may have {tools} run here for {agents} with {held}{code}"
             yield self._effect("grants", visible(what), f"/worker/servers/{index}")
 
     def _nats(self, key: str) -> str:

@@ -20,6 +20,8 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
+    replicas: int = 1
+    """Of the bucket for large bodies and code."""
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -42,8 +44,8 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     nats: NatsSettings
     workers: tuple[TrustedWorker, ...] = ()
-    runs_on: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The label of the workers that run a tool, by its name."""
+    runs_on: Mapping[str, str | None] = msgspec.field(default_factory=dict)
+    """The label of the workers that run a tool, by its name, whatever its definition says; None for here."""
     lease_s: float = 5.0
 
 
@@ -55,6 +57,8 @@ class TrustedServer(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ("*",)
     agents: tuple[str, ...] = ("*",)
     capabilities: tuple[Capability, ...] = ()
+    code: bool = False
+    """Whether it may bring the code of tools that this machine lacks."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +87,7 @@ def _nats(data: Data, absolute: Absolute) -> NatsSettings:
         servers=(servers,) if isinstance(servers, str) else tuple(servers),
         user=data.get("user") or "",
         password=data.get("password") or "",
+        replicas=data.get("replicas") or 1,
         **files,
     )
 
@@ -120,6 +125,7 @@ def _server(data: Data) -> TrustedServer:
         tools=tuple(data.get("tools") or ("*",)),
         agents=tuple(data.get("agents") or ("*",)),
         capabilities=held,
+        code=bool(data.get("code")),
     )
 
 
@@ -152,6 +158,10 @@ _NATS: Final[Data] = {
         "ca_file": {**_FILE, "description": "Who signs the certificates of the servers."},
         "certificate_file": {**_FILE, "description": "The own certificate, for TLS on both sides."},
         "key_file": {**_FILE, "description": "The private key of that certificate."},
+        "replicas": {
+            "enum": [1, 3, 5],
+            "description": "Copies that JetStream keeps of large bodies and code; 3 in a cluster.",
+        },
     },
 }
 _LEVELS: Final[Data] = {
@@ -173,8 +183,9 @@ FLEET: Final[Data] = {
         },
         "runs_on": {
             "type": "object",
-            "description": "Label of the workers that run a tool, by its name; empty for any worker.",
-            "additionalProperties": {"type": "string", "maxLength": 64},
+            "description": "Label of the workers that run a tool, by its name; empty for any worker, null "
+            "for this machine. It goes over `constraints.runs_on` of the definition.",
+            "additionalProperties": {"type": ["string", "null"], "maxLength": 64},
         },
         "workers": {
             "type": "array",
@@ -222,6 +233,10 @@ WORKER: Final[Data] = {
                     "capabilities": {
                         **_NAMES,
                         "description": "The most that it may grant; by default nothing.",
+                    },
+                    "code": {
+                        "type": "boolean",
+                        "description": "Whether it may bring the code of tools that this machine lacks.",
                     },
                 },
             },

@@ -563,6 +563,7 @@ def _tool() -> Schema:
                 "max_output_size": {"type": "integer"},
                 "allow_side_effects": boolean,
                 "required_isolation": _words(Isolation),
+                "runs_on": {"type": "string", "maxLength": 64},
             },
         },
         "resource_bounds": {

@@ -20,6 +20,8 @@ class Constraints:
     max_output_bytes: int | None = None
     allow_side_effects: bool = True
     required_isolation: Isolation | None = None
+    runs_on: str | None = None
+    """Label of the workers on other machines that run it; empty for any of them."""
 
     @property
     def execution_seconds(self) -> float:
@@ -43,6 +45,7 @@ class Constraints:
             "max_output_size": self.max_output_bytes,
             "allow_side_effects": None if self.allow_side_effects else False,
             "required_isolation": self.required_isolation and self.required_isolation.value,
+            "runs_on": self.runs_on,
         }
         return {key: value for key, value in stated.items() if value is not None}
 

@@ -19,6 +19,7 @@ from toolkeep.limits import (
     DEFAULT_EXECUTION_SECONDS,
     DESCRIPTION_CHARS,
     EXECUTION_SECONDS,
+    LABEL_CHARS,
     NAME_CHARS,
     OUTPUT_BYTES,
     STORED_JSON_BYTES,
@@ -162,6 +163,10 @@ def _constraints(definition: ToolDefinition) -> Iterator[Problem]:
             "constraints/max_output_size",
             f"{size} bytes is outside {smallest} to {largest}",
             "choose a size inside, or leave it out for the default",
+        )
+    if len(definition.constraints.runs_on or "") > LABEL_CHARS:
+        yield _problem(
+            "constraints/runs_on", f"is longer than {LABEL_CHARS} characters", "name the label of workers"
         )
     strict_enough = (Isolation.STRICT, Isolation.RESTRICTED)
     if (

@@ -40,6 +40,7 @@ _PLACES = {
     "required_isolation": "constraints.required_isolation",
     "timeout": "constraints.max_execution_time",
     "max_execution_time": "constraints.max_execution_time",
+    "runs_on": "constraints.runs_on",
     "max_memory": "resource_bounds.max_memory",
 }
 """Where a field is that people look for at the top."""
@@ -195,13 +196,19 @@ def _effect_class(word: str) -> SideEffect:
 
 def _constraints(reader: _Reader) -> Constraints:
     inside = reader.inside(
-        "constraints", "max_execution_time", "max_output_size", "allow_side_effects", "required_isolation"
+        "constraints",
+        "max_execution_time",
+        "max_output_size",
+        "allow_side_effects",
+        "required_isolation",
+        "runs_on",
     )
     return Constraints(
         max_execution_time_s=inside.read("max_execution_time", _number, None),
         max_output_bytes=inside.read("max_output_size", _whole, None),
         allow_side_effects=inside.read("allow_side_effects", _boolean, default=True),
         required_isolation=inside.read("required_isolation", Isolation.read, None),
+        runs_on=inside.read("runs_on", _text, None),
     )
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -52,8 +53,8 @@ def _module_path(target: object) -> str:
 
 @lru_cache(maxsize=1_000)
 def _of_files(places: tuple[str, ...]) -> str | None:
-    """Names inside each place and contents, in order; read once, like the code itself."""
-    known = hashlib.sha256()
+    """Of names inside each place and contents, in order; read once, like the code itself."""
+    found: list[tuple[str, bytes]] = []
     for place in map(Path, places):
         files = sorted(_sources(place)) if place.is_dir() else [place]
         if not files or len(files) > _FILES:
@@ -64,7 +65,15 @@ def _of_files(places: tuple[str, ...]) -> str | None:
                 content = file.read_bytes()
             except OSError:
                 return None
-            known.update(f"{len(name)} {name} {len(content)}\n".encode() + content)
+            found.append((name, content))
+    return hash_of(found)
+
+
+def hash_of(files: Iterable[tuple[str, bytes]]) -> str:
+    """The hash of files by name, in this order."""
+    known = hashlib.sha256()
+    for name, content in files:
+        known.update(f"{len(name)} {name} {len(content)}\n".encode() + content)
     return known.hexdigest()
 
 

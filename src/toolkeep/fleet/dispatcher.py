@@ -10,20 +10,31 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from toolkeep.config.fleet_settings import FleetSettings, TrustedWorker
-from toolkeep.errors import Code
+from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.runner import RunRefused
 from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
-from toolkeep.fleet.messages import ELSEWHERE, Answer, Job, NotRun
+from toolkeep.fleet.messages import (
+    ELSEWHERE,
+    NO_ARGUMENTS,
+    Answer,
+    Bring,
+    Claim,
+    Failure,
+    Job,
+    NotRun,
+    Stored,
+)
 from toolkeep.fleet.nats_link import NatsLink
-from toolkeep.fleet.remote_worker import Flight, Lost, WorkerSession, objection
+from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
+from toolkeep.fleet.remote_worker import Flight, Lost, Tool, WorkerSession, objection
 from toolkeep.fleet.sealed_session import (
     DECLINED,
     SEALED,
@@ -50,16 +61,24 @@ _ATTEMPTS: Final = 5
 _OLD_SESSIONS: Final = 4
 _SIGN_SECONDS: Final = 0.25
 """How long a server that leaves waits for signatures: an idle worker signs at once."""
+_STORE_SECONDS: Final = 12.0
+"""How long large arguments may take to be stored; a new leader of the object store takes up to 7.4 s."""
+_BRING_SECONDS: Final = 30.0
+"""A worker that did not say whether it takes code is sent it again."""
+_FIND_OUT: Final = "Find out what it did before you call again."
 
 
 class Place(NamedTuple):
     """Where a call may run."""
 
-    tool: tuple[str, str, str]
-    """Name, hash of its definition, hash of its code."""
+    tool: Tool
     label: str
     level: str
     agent: str
+
+
+Bundled = Callable[[], tuple[bytes, bytes]]
+"""Makes the definition of a tool, as JSON, and the bundle of its code; raises `ToolkeepError`."""
 
 
 class Ran(NamedTuple):
@@ -69,6 +88,8 @@ class Ran(NamedTuple):
     worker: TrustedWorker
     session: str
     answer_hash: str = ""
+    body: bytes = b""
+    """Its value."""
 
 
 class SignedAnswers(NamedTuple):
@@ -99,6 +120,7 @@ class OutcomeUnknown(Exception):
 
 class _Waiter(NamedTuple):
     place: Place
+    bundled: Bundled | None
     future: "asyncio.Future[WorkerSession]"
 
 
@@ -153,12 +175,14 @@ class Dispatcher:
         self._late = late
         self._signed = signed
         self._link = NatsLink(settings.nats, "toolkeep server")
+        self._bodies = BodyStore(self._link, replicas=settings.nats.replicas)
         self._reply = os.urandom(8).hex()
         self._hellos = 0
         self._known = {known.key.token: known for known in map(_Known, settings.workers)}
         self._news = asyncio.Event()
         """A frame came from a trusted worker, or in its name."""
         self._queue: OrderedDict[str, deque[_Waiter]] = OrderedDict()
+        self._transfers: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -172,8 +196,8 @@ class Dispatcher:
         """Disconnect; what runs ends with its lease."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._have_all_signed(), _SIGN_SECONDS)
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for task in (*self._transfers, *([self._ticking] if self._ticking is not None else [])):
+            task.cancel()
         await self._link.close()
 
     @property
@@ -208,32 +232,48 @@ class Dispatcher:
         place: Place,
         *,
         may_repeat: bool,
+        bundled: Bundled | None = None,
         on_progress: Callable[[float, float | None, str], None] | None = None,
         on_output: Callable[[bytes], None] | None = None,
     ) -> Ran:
         """Run a job on a worker that fits; raises `RunRefused` or `OutcomeUnknown`.
 
-        With `may_repeat`, it runs elsewhere if its worker is gone. Cancellation ends it there.
+        With `may_repeat`, it runs elsewhere if its worker is gone. `bundled` is brought to workers that lack
+        its code and may take it. Cancellation ends it there.
         """
-        call = job.id
+        call, ends_at = job.id, time.monotonic() + job.deadline_ms / 1000
         for attempt in range(_ATTEMPTS):
-            began = time.monotonic()
-            session = await self._place(place)
-            left_ms = job.deadline_ms - round((time.monotonic() - began) * 1000)
-            job = replace(job, id=f"{call}.{attempt}", deadline_ms=max(1, left_ms))
+            self._bring(place, bundled)
+            session = await self._place(place, bundled)
+            try:
+                sent = await self._fitted(job)
+            except (RunRefused, asyncio.CancelledError):
+                session.reserved -= 1
+                raise
+            if not session.has_lease:  # it ended while arguments were stored
+                session.reserved -= 1
+                continue
+            left_ms = max(1, round((ends_at - time.monotonic()) * 1000))
+            sent = replace(sent, id=f"{call}.{attempt}", deadline_ms=left_ms)
             future: asyncio.Future[Answer | NotRun | Lost] = asyncio.get_running_loop().create_future()
-            flight = Flight(job, b"", future, 0.0, on_progress, on_output)
+            flight = Flight(sent, b"", future, 0.0, on_progress, on_output)
             try:
                 session.take(flight)
                 outcome = await future
+            except FrameInvalid as error:
+                reason = f"Tool '{job.tool}' was not run: the call is too large for a worker elsewhere"
+                raise RunRefused(Code.NOT_RUNNABLE, reason) from error
             except asyncio.CancelledError:
-                session.cancel(job.id)
+                session.cancel(sent.id)
                 raise
             if isinstance(outcome, Answer):
-                return Ran(outcome, session.trusted, session.id.hex(), flight.answer_hash.hex())
+                ran = Ran(outcome, session.trusted, session.id.hex(), flight.answer_hash.hex())
+                return await self._whole(ran)
             if isinstance(outcome, Lost):
                 if not may_repeat:
                     raise OutcomeUnknown(outcome.worker)
+            elif outcome.why == NO_ARGUMENTS:
+                raise _not_sent(job, outcome.detail)
             elif outcome.why not in ELSEWHERE:
                 log.warning(
                     "a worker did not run a call",
@@ -245,7 +285,72 @@ class Dispatcher:
         reason = f"Tool '{job.tool}' was not run: {_ATTEMPTS} workers in turn could not take it"
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
 
-    async def _place(self, place: Place) -> WorkerSession:
+    def _bring(self, place: Place, bundled: Bundled | None) -> None:
+        """Have workers that could run a call but for its code take that."""
+        if bundled is None:
+            return
+        for known in self._known.values():
+            session = known.current
+            if session is None or not session.has_lease or not session.lacks(*place):
+                continue
+            if time.monotonic() - session.brought.get(place.tool, float("-inf")) >= _BRING_SECONDS:
+                session.brought[place.tool] = time.monotonic()
+                self._start(self._send_code(session, place.tool, bundled))
+
+    async def _send_code(self, session: WorkerSession, tool: Tool, bundled: Bundled) -> None:
+        try:
+            definition, packed = await asyncio.to_thread(bundled)
+            session.say(Bring(Claim(*tool), definition, await self._bodies.put(packed)))
+        except (NotDelivered, ToolkeepError, FrameInvalid, OSError) as error:
+            session.brought.pop(tool, None)
+            extra = {"worker": session.trusted.name, "tool": tool[0], "why": str(error)[:300]}
+            log.warning("code could not be brought to a worker", extra=extra)
+
+    async def _fitted(self, job: Job) -> Job:
+        """The job as a frame holds it: what is too large goes through the object store."""
+        room, stored = INLINE_BYTES, dict[str, Stored]()
+        patience_s = min(_STORE_SECONDS, job.deadline_ms / 2000)
+        try:
+            for name, body in (("arguments", job.arguments), ("data", job.data)):
+                if isinstance(body, bytes) and len(body) > room:
+                    stored[name] = await self._bodies.put(body, patience_s=patience_s)
+                else:
+                    room -= len(body) if isinstance(body, bytes) else 0
+        except NotDelivered as error:
+            raise _not_sent(job, str(error)) from error
+        return replace(job, **stored) if stored else job
+
+    async def _whole(self, ran: Ran) -> Ran:
+        """An answer with its value, which the object store may have; a failure if it is lost there."""
+        answer = ran.answer
+        if not isinstance(answer.body, Stored):
+            return ran._replace(body=answer.body)
+        try:
+            return ran._replace(body=await self._bodies.take(answer.body))
+        except NotDelivered as error:
+            name = ran.worker.name
+            log.warning("a result is lost", extra={"worker": name, "job": answer.id, "why": str(error)})
+            reason = f"The tool ran, but its result was not delivered: {error}"
+            failure = Failure(Code.OUTCOME_UNKNOWN.value, reason, _FIND_OUT)
+            return ran._replace(answer=replace(answer, failure=failure))
+
+    def _answered_late(self, ran: Ran) -> None:
+        call_id = ran.answer.id.rpartition(".")[0]
+        if isinstance(ran.answer.body, bytes):
+            self._late(call_id, ran._replace(body=ran.answer.body))
+            return
+
+        async def late() -> None:
+            self._late(call_id, await self._whole(ran))
+
+        self._start(late())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._transfers.add(task)
+        task.add_done_callback(self._transfers.discard)
+
+    async def _place(self, place: Place, bundled: Bundled | None) -> WorkerSession:
         """A worker with a free slot, which is reserved."""
         if not self._queue and (best := self._best(place)) is not None:
             return best
@@ -253,7 +358,7 @@ class Dispatcher:
         if len(waiting) >= _QUEUED:
             reason = f"{_QUEUED} calls of agent '{place.agent}' wait for a worker"
             raise RunRefused(Code.QUEUE_FULL, reason, "Wait for some of them, then call again.")
-        waiter = _Waiter(place, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(place, bundled, asyncio.get_running_loop().create_future())
         waiting.append(waiter)
         self._pump()
         patience = asyncio.get_running_loop().call_later(_APPEAR_SECONDS, self._give_up, waiter)
@@ -272,13 +377,21 @@ class Dispatcher:
         """Refuse a call that no worker could take, full or not."""
         if waiter.future.done():
             return
-        if any(self._fitting(waiter.place)):
+        if any(self._fitting(waiter.place)) or self._is_coming(waiter.place):
             again = asyncio.get_running_loop().call_later(_APPEAR_SECONDS, self._give_up, waiter)
             waiter.future.add_done_callback(lambda _: again.cancel())
             return
         on = f" with the label '{waiter.place.label}'" if waiter.place.label else ""
         reason = f"Tool '{waiter.place.tool[0]}' was not run: no worker{on} has it now"
         waiter.future.set_exception(RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again later."))
+
+    def _is_coming(self, place: Place) -> bool:
+        """Whether a worker was sent the code, and has not said yet whether it takes it."""
+        since = time.monotonic() - _BRING_SECONDS
+        return any(
+            known.current is not None and since < known.current.brought.get(place.tool, 0.0) < float("inf")
+            for known in self._known.values()
+        )
 
     def _fitting(self, place: Place) -> "list[WorkerSession]":
         return [
@@ -399,9 +512,7 @@ class Dispatcher:
             lambda frame: self._send(known, frame),
         )
         worker, name = known.trusted, session.id.hex()
-        session.on_late = lambda answer, hashed: self._late(
-            answer.id.rpartition(".")[0], Ran(answer, worker, name, hashed.hex())
-        )
+        session.on_late = lambda answer, hashed: self._answered_late(Ran(answer, worker, name, hashed.hex()))
         session.on_signed = lambda hashes, signature: self._signed(
             SignedAnswers(worker, name, tuple(one.hex() for one in hashes), signature)
         )
@@ -415,5 +526,12 @@ class Dispatcher:
                 for session in known.sessions:
                     if session.flights and not session.has_lease:
                         session.lose()
-                if self._queue:
-                    self._pump()
+            for waiter in [one for waiting in self._queue.values() for one in waiting]:
+                self._bring(waiter.place, waiter.bundled)
+            if self._queue:
+                self._pump()
+
+
+def _not_sent(job: Job, why: str) -> RunRefused:
+    reason = f"Tool '{job.tool}' was not run: its arguments were not delivered: {why}"
+    return RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon, or with smaller arguments.")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import jiter
@@ -16,6 +17,7 @@ from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.execution.streamed_output import listener_of
+from toolkeep.fleet.code_bundle import is_bundled, pack
 from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused, SignedAnswers
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
@@ -59,8 +61,12 @@ class FleetRunner:
         self._reports = reports
 
     def runs(self, tool: RegisteredTool) -> bool:
-        """Whether the configuration sends it to workers."""
-        return tool.name in self._settings.runs_on
+        """Whether the configuration, or else its definition, sends it to workers."""
+        return self._label(tool) is not None
+
+    def _label(self, tool: RegisteredTool) -> str | None:
+        stated = tool.definition.constraints.runs_on
+        return self._settings.runs_on.get(tool.name, stated)
 
     def isolation(self, tool: RegisteredTool) -> str:
         """The level that its worker must provide."""
@@ -81,15 +87,14 @@ class FleetRunner:
             )
             raise RunRefused(Code.NOT_RUNNABLE, reason)
         job = self._job(call, known, code)
-        place = Place(
-            (tool.name, tool.definition_hash, code), self._settings.runs_on[tool.name], job.level, job.agent
-        )
+        place = Place((tool.name, tool.definition_hash, code), self._label(tool) or "", job.level, job.agent)
         tell = listener_of(call)
         try:
             ran = await dispatcher.run(
                 job,
                 place,
                 may_repeat=not tool.may_write or tool.definition.idempotent,
+                bundled=partial(self._bundled, tool, code) if is_bundled(tool) else None,
                 on_progress=known.on_progress if job.wants_progress else None,
                 on_output=None if tell is None else lambda body: tell(jiter.from_json(body)),
             )
@@ -101,6 +106,9 @@ class FleetRunner:
             ) from lost
         _note(slot, ran)
         return value_of(call, ran)
+
+    def _bundled(self, tool: RegisteredTool, code: str) -> tuple[bytes, bytes]:
+        return msgspec.json.encode(tool.definition.to_dict()), pack(tool, self._project, code)
 
     def _job(self, call: RecordedCall, known: ToolContext, code: str) -> Job:
         request, grant = call.request, self._grant_of(call.request.agent)
@@ -202,9 +210,9 @@ def value_of(call: RecordedCall, ran: Ran) -> Any:
     if answer.failure is not None:
         raise _raised(answer.failure)
     if answer.is_bytes:
-        return answer.body
+        return ran.body
     try:
-        return jiter.from_json(answer.body)
+        return jiter.from_json(ran.body)
     except ValueError as error:
         reason = f"Tool '{call.tool.name}' returned something that is not an answer"
         raise RunRefused(Code.OUTPUT_INVALID, reason) from error

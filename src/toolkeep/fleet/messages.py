@@ -30,6 +30,22 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
     slots: int
     """How many jobs run at once."""
     version: str
+    takes_code: bool = False
+    """Whether this server may bring the code of tools that the worker lacks."""
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True):
+    """A body that is too large for a frame, in the object store (`object_store.py`)."""
+
+    name: str
+    key: bytes
+    size: int
+    hash: bytes
+    """SHA-256 of the body, so that what the worker signs covers it."""
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"<stored {self.name}>"
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
@@ -45,7 +61,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
     capabilities: tuple[str, ...]
     """What the agent holds: the worker resolves paths and hosts on its own machine, inside this."""
     permissions: tuple[str, ...]
-    arguments: bytes
+    arguments: bytes | Stored
     """JSON."""
     deadline_ms: int
     output_bytes: int
@@ -55,7 +71,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
     correlation_id: str = ""
     conversation: str = ""
     session: str = ""
-    data: bytes = b""
+    data: bytes | Stored = b""
     """JSON, for the tool's context alone."""
     trace: str = ""
     """W3C `traceparent` of the call."""
@@ -85,7 +101,17 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     id: str
 
 
-ToWorker = Job | Cancel | Renew | Ask
+class Bring(msgspec.Struct, frozen=True, array_like=True, tag="bring"):
+    """Take a tool whose code the worker lacks."""
+
+    tool: Claim
+    definition: bytes
+    """JSON."""
+    code: Stored
+    """A bundle (`code_bundle.py`)."""
+
+
+ToWorker = Job | Cancel | Renew | Ask | Bring
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
@@ -155,12 +181,19 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="final"):
     id: str
     isolation: str
     enforced: tuple[str, ...]
-    body: bytes = b""
+    body: bytes | Stored = b""
     """JSON, or the bytes themselves."""
     is_bytes: bool = False
     failure: Failure | None = None
     cpu_ms: float = 0.0
     peak_bytes: int | None = None
+
+
+class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
+    """The worker has the tool that was brought, or says why not."""
+
+    tool: Claim
+    why: str = ""
 
 
 class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
@@ -170,11 +203,11 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
     signature: bytes
 
 
-ToServer = Beat | Running | NotRun | Told | Piece | Answer | Signed
+ToServer = Beat | Running | NotRun | Told | Piece | Answer | Took | Signed
 
 BUSY, DRAINING, NO_LEASE = "busy", "draining", "no lease"
-UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN = (
-    "unknown tool", "other code", "level not available", "not granted", "never seen",
+UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN, NO_ARGUMENTS = (
+    "unknown tool", "other code", "level not available", "not granted", "never seen", "arguments not there",
 )  # fmt: skip
 ELSEWHERE: Final = frozenset((BUSY, DRAINING, NO_LEASE, NEVER_SEEN))
 """Reasons that say nothing about the call: another worker may take it."""

@@ -16,6 +16,7 @@ from toolkeep.errors import FleetUnavailable
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.js import JetStreamContext
 
 log = logging.getLogger("toolkeep.fleet")
 
@@ -105,6 +106,10 @@ class NatsLink:
             pending_msgs_limit=_PENDING_MESSAGES,
             pending_bytes_limit=_PENDING_BYTES,
         )
+
+    def jetstream(self, timeout_s: float) -> "JetStreamContext":
+        """JetStream over this connection; requests wait so long."""
+        return self._connected.jetstream(timeout=timeout_s)
 
     def send(self, subject: str, frame: bytes) -> None:
         """Send a frame, in order; it is lost where the connection is away. Only from the link's own loop."""

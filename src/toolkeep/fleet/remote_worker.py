@@ -26,6 +26,7 @@ from toolkeep.fleet.messages import (
     Running,
     Signed,
     Told,
+    Took,
 )
 from toolkeep.fleet.sealed_session import FRAME_BYTES, FrameInvalid, SealedSession
 from toolkeep.fleet.transcript import Transcript
@@ -37,6 +38,10 @@ MARGIN_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 1.0
 """A job that nobody accepted is asked about."""
 _LATE_KEPT: Final = 10_000
+
+
+Tool = tuple[str, str, str]
+"""Name, hash of its definition, hash of its code."""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -80,6 +85,8 @@ class WorkerSession:
         self.reserved = 0
         """Slots for jobs that are about to be sent."""
         self._others = 0
+        self.brought: dict[Tool, float] = {}
+        """Tools whose code it was sent and has not taken yet, and when."""
         self.flights: dict[str, Flight] = {}
         self.is_draining = False
         self.seen_at = time.monotonic()
@@ -113,14 +120,24 @@ class WorkerSession:
         """Whether the worker may still run what it has; new jobs are sent only then."""
         return time.monotonic() < self._dead_at
 
-    def fits(self, tool: tuple[str, str, str], label: str, level: str, agent: str) -> bool:
+    def fits(self, tool: Tool, label: str, level: str, agent: str) -> bool:
         """Whether it may run such a call at all, full or not."""
-        trusted = self.trusted
+        return tool in self.tools and self._may_run(label, level, agent)
+
+    def lacks(self, tool: Tool, label: str, level: str, agent: str) -> bool:
+        """Whether it may run such a call once it is brought the code."""
         return (
-            tool in self.tools
-            and (not label or label in self.claims.labels)
+            self.claims.takes_code
+            and tool not in self.tools
+            and covers(self.trusted.tools, tool[0])
+            and self._may_run(label, level, agent)
+        )
+
+    def _may_run(self, label: str, level: str, agent: str) -> bool:
+        return (
+            (not label or label in self.claims.labels)
             and level in self.claims.levels
-            and covers(trusted.agents, agent)
+            and covers(self.trusted.agents, agent)
         )
 
     def greet(self) -> None:
@@ -136,9 +153,10 @@ class WorkerSession:
         return packed
 
     def take(self, flight: Flight) -> None:
-        """Send a job, for which a slot was reserved."""
+        """Send a job, for which a slot was reserved; raises `FrameInvalid` if no frame can hold it."""
         self.reserved -= 1
         packed = self.say(flight.job)
+        self.flights[flight.job.id] = flight
         flight.job_hash = hashlib.sha256(packed).digest()
         flight.sent_at = time.monotonic()
         self.flights[flight.job.id] = flight
@@ -202,6 +220,20 @@ class WorkerSession:
             self._heard.append(answer.id)
             self.on_late(answer, self._transcript.add(answer.id, job_hash, packed))
 
+    def _took(self, took: Took, _: bytes) -> None:
+        tool = (took.tool.name, took.tool.definition_hash, took.tool.code_hash)
+        # Only what it was sent: a claim of anything else would not be held against what its key may claim.
+        if self.brought.pop(tool, None) is None:
+            raise FrameInvalid("it takes code that nobody brought")
+        if took.why:
+            log.warning(
+                "a worker does not take code",
+                extra={"worker": self.trusted.name, "tool": tool[0], "why": took.why[:300]},
+            )
+            self.brought[tool] = float("inf")  # not again in this session
+        else:
+            self.tools.add(tool)
+
     def _signed(self, signed: Signed, _: bytes) -> None:
         leaves = self._transcript.check(signed, self.key)
         if leaves is None:
@@ -230,6 +262,7 @@ _HANDLERS: Final[dict[type, Callable[[WorkerSession, Any, bytes], None]]] = {
     Told: WorkerSession._progress,  # noqa: SLF001
     Piece: WorkerSession._piece,  # noqa: SLF001
     Answer: WorkerSession._final,  # noqa: SLF001
+    Took: WorkerSession._took,  # noqa: SLF001
     Signed: WorkerSession._signed,  # noqa: SLF001
 }
 

@@ -2,32 +2,39 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from toolkeep.calls import RawOutput, Refusal, RegisteredTool, ToolCall
 from toolkeep.config.fleet_settings import covers
+from toolkeep.errors import Code
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.fleet.messages import (
     BUSY,
     DRAINING,
+    NO_ARGUMENTS,
     NO_LEASE,
     NO_LEVEL,
     NOT_GRANTED,
     OTHER_CODE,
     UNKNOWN_TOOL,
     Answer,
+    Bring,
     Claim,
     Failure,
     Job,
     Piece,
+    Stored,
     Told,
+    Took,
 )
+from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
+from toolkeep.fleet_worker.delivered_code import CodeRefused, DeliveredCode
 from toolkeep.fleet_worker.server_session import ServerSession, Take
 from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
 from toolkeep.keep.decided_calls import DecidedCall
@@ -36,12 +43,21 @@ from toolkeep.policy.policy_settings import Grant
 
 log = logging.getLogger("toolkeep.fleet")
 
+_BRINGING: Final = 64
+"""Tools that are brought at once."""
+_DELIVER_SECONDS: Final = 30.0
+"""How long a large result is tried to be stored, while the lease lasts."""
+
 
 class Jobs(Take):
     """Jobs of all servers."""
 
-    def __init__(self, keep: Keep, slots: int, levels: tuple[str, ...]) -> None:
+    def __init__(self, keep: Keep, slots: int, levels: tuple[str, ...], bodies: BodyStore) -> None:
         self._keep = keep
+        self._bodies = bodies
+        self._delivered = DeliveredCode(keep, levels)
+        self._bringing: dict[Claim, asyncio.Task[None]] = {}
+        self._one_at_a_time = asyncio.Lock()
         self._calls = keep.decided_calls()
         self._slots = slots
         self._levels = levels
@@ -60,6 +76,37 @@ class Jobs(Take):
             if code is not None and isolation_of(tool) in self._levels:
                 found.append(Claim(tool.name, tool.definition_hash, code))
         return tuple(found)
+
+    def bring(self, session: ServerSession, brought: Bring) -> None:
+        """Take a tool with its code, or say why not."""
+        if not session.trusted.code or len(self._bringing) >= _BRINGING:
+            session.say(Took(brought.tool, "it may bring no code" if not session.trusted.code else BUSY))
+        elif brought.tool not in self._bringing:
+            task = asyncio.ensure_future(self._take(session, brought))
+            self._bringing[brought.tool] = task
+            task.add_done_callback(lambda _: self._bringing.pop(brought.tool, None))
+
+    async def _take(self, session: ServerSession, brought: Bring) -> None:
+        server, why = session.trusted, ""
+        try:
+            packed = await self._bodies.take(brought.code)
+            async with self._one_at_a_time:
+                await asyncio.to_thread(self._delivered.take, server, brought, packed)
+        except (NotDelivered, CodeRefused) as error:
+            why = str(error)
+        except Exception:
+            log.exception("code could not be taken", extra={"tool": brought.tool.name})
+            why = "the worker failed"
+        if why:
+            extra = {"server": server.name or server.key, "tool": brought.tool.name, "why": why}
+            log.warning("code of a server was refused", extra=extra)
+        session.say(Took(brought.tool, why[:300]))
+
+    def close(self) -> None:
+        """Take no code any more, and remove what was brought."""
+        for task in self._bringing.values():
+            task.cancel()
+        self._delivered.close()
 
     def begin(self, session: ServerSession, job: Job) -> None:
         """Run a job, or say why not."""
@@ -110,9 +157,14 @@ class Jobs(Take):
 
     async def _run(self, session: ServerSession, job: Job, tool: RegisteredTool) -> None:
         try:
+            arguments, data = await self._body(job.arguments), await self._body(job.data)
             with _span(job):
-                outcome = await self._calls.run(self._decided(session, job, tool))
-            answer = self._answer(job, outcome)
+                outcome = await self._calls.run(self._decided(session, job, tool, arguments, data))
+            answer = await self._fitted(self._answer(job, outcome), tool)
+        except _NoArguments as error:
+            self._tasks.pop((session.id, job.id), None)
+            session.refuse(job.id, NO_ARGUMENTS, str(error))
+            return
         except asyncio.CancelledError:
             answer = self._failed(job, Failure("", "", is_cancelled=True))
         except Exception:
@@ -121,25 +173,50 @@ class Jobs(Take):
         self._tasks.pop((session.id, job.id), None)
         session.finish(answer)
 
-    def _decided(self, session: ServerSession, job: Job, tool: RegisteredTool) -> DecidedCall:
+    async def _body(self, body: bytes | Stored) -> bytes:
+        """What the object store may have; raises `_NoArguments`."""
+        if not isinstance(body, Stored):
+            return body
+        try:
+            return await self._bodies.take(body)
+        except NotDelivered as error:
+            raise _NoArguments(str(error)) from error
+
+    async def _fitted(self, answer: Answer, tool: RegisteredTool) -> Answer:
+        """The answer as a frame holds it: a large result goes through the object store."""
+        body = answer.body
+        if isinstance(body, Stored) or len(body) <= INLINE_BYTES:
+            return answer
+        try:
+            return replace(answer, body=await self._bodies.put(body, patience_s=_DELIVER_SECONDS))
+        except NotDelivered as error:
+            reason = f"Tool '{tool.name}' ran, but its result of {len(body)} bytes was not delivered: {error}"
+            next_step = "Find out what it did before you call again." if tool.may_write else "Call it again."
+            failure = Failure(Code.OUTCOME_UNKNOWN.value, reason, next_step)
+            return replace(answer, body=b"", is_bytes=False, failure=failure)
+
+    def _decided(
+        self, session: ServerSession, job: Job, tool: RegisteredTool, arguments: bytes, data: bytes
+    ) -> DecidedCall:
         call_id = job.id.rpartition(".")[0]
-        data: Mapping[str, Any] = msgspec.json.decode(job.data) if job.data else {}
 
         def told(done: float, total: float | None, message: str) -> None:
             session.say(Told(job.id, done, total, message))
 
         def piece(piece: Any) -> None:
-            session.say(Piece(job.id, to_json_body(piece)))
+            body = to_json_body(piece)
+            if len(body) <= INLINE_BYTES:  # a larger one comes with the result alone
+                session.say(Piece(job.id, body))
 
         request = ToolCall(
             id=call_id,
             tool=job.tool,
-            arguments=job.arguments.decode(),
+            arguments=arguments.decode(),
             agent=job.agent,
             conversation=job.conversation,
             session=job.session,
             correlation_id=job.correlation_id,
-            data=data,
+            data=msgspec.json.decode(data) if data else {},
             on_progress=told if job.wants_progress else None,
             on_output=piece if job.wants_output else None,
         )
@@ -189,6 +266,10 @@ def _span(job: Job) -> AbstractContextManager[None]:
     from toolkeep.telemetry.spans import worker_span
 
     return worker_span(job.trace, job.tool, job.id.rpartition(".")[0])
+
+
+class _NoArguments(Exception):
+    """Arguments in the object store are not to be had, so nothing ran."""
 
 
 def _failure(refusal: Refusal) -> Failure:

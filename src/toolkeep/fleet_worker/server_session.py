@@ -11,7 +11,7 @@ import msgspec
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.fleet import messages
 from toolkeep.fleet.identity import PrivateKey
-from toolkeep.fleet.messages import NEVER_SEEN, Answer, Ask, Beat, Cancel, Job, NotRun, Renew, Running
+from toolkeep.fleet.messages import NEVER_SEEN, Answer, Ask, Beat, Bring, Cancel, Job, NotRun, Renew, Running
 from toolkeep.fleet.remote_worker import MARGIN_SECONDS
 from toolkeep.fleet.sealed_session import FrameInvalid, SealedSession
 from toolkeep.fleet.transcript import BATCH, Transcript
@@ -42,6 +42,10 @@ class Take:
 
     def taken(self) -> int:
         """Slots that jobs hold."""
+        raise NotImplementedError
+
+    def bring(self, session: "ServerSession", brought: Bring) -> None:
+        """Take a tool with its code."""
         raise NotImplementedError
 
 
@@ -147,6 +151,9 @@ class ServerSession:
         for job_id in renew.heard:
             self._answers.pop(job_id, None)
 
+    def _bring(self, brought: Bring) -> None:
+        self._jobs.bring(self, brought)
+
     def _ask(self, ask: Ask) -> None:
         if ask.id in self.running:
             self.say(Running(ask.id))
@@ -182,4 +189,5 @@ _HANDLERS: Final[dict[type, Callable[[ServerSession, Any], None]]] = {
     Cancel: ServerSession._cancel,  # noqa: SLF001 -- its own methods, by the kind of message
     Renew: ServerSession._renew,  # noqa: SLF001
     Ask: ServerSession._ask,  # noqa: SLF001
+    Bring: ServerSession._bring,  # noqa: SLF001
 }

@@ -11,6 +11,7 @@ from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
 from toolkeep.fleet.messages import PROTOCOL, SHAPE, Claims
 from toolkeep.fleet.nats_link import NatsLink
+from toolkeep.fleet.object_store import BodyStore
 from toolkeep.fleet.sealed_session import (
     HELLO,
     SEALED,
@@ -46,11 +47,13 @@ class Worker:
         """`levels` are the isolation levels that this machine was seen to provide."""
         self._key = key
         self._trusted = {PublicKey.read(one.key): one for one in settings.servers}
-        self._jobs = Jobs(keep, settings.slots, levels)
-        self._claims = Claims(settings.labels, levels, self._jobs.claims(), settings.slots, __version__)
+        self._link = NatsLink(settings.nats, "toolkeep worker")
+        bodies = BodyStore(self._link, replicas=settings.nats.replicas)
+        self._jobs = Jobs(keep, settings.slots, levels, bodies)
+        self._settings = settings
+        self._levels = levels
         self._boot = os.urandom(16)
         self._announcement = announce(key, self._boot)
-        self._link = NatsLink(settings.nats, "toolkeep worker")
         self._sessions: dict[bytes, ServerSession] = {}
         self._latest: dict[tuple[PublicKey, str], int] = {}
         """The highest number of a hello, by server and connection."""
@@ -69,6 +72,7 @@ class Worker:
                 for session in self._sessions.values():
                     self._jobs.end_all(session)
                 await self._jobs.settle()
+                self._jobs.close()
                 await self._link.close()
 
     async def stop(self) -> None:
@@ -141,7 +145,11 @@ class Worker:
             why = f"the server is toolkeep {hello.version}, and the worker {__version__}: protocols differ"
             self._link.send(subject, decline(self._key, frame, why))
             return
-        sealed, answer = welcome(self._key, frame, hello, self._claims)
+        settings = self._settings
+        claims = Claims(
+            settings.labels, self._levels, self._jobs.claims(), settings.slots, __version__, trusted.code
+        )
+        sealed, answer = welcome(self._key, frame, hello, claims)
         self._make_room()
         self._sessions[sealed.id] = ServerSession(
             trusted,

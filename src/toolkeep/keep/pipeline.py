@@ -641,7 +641,18 @@ class Pipeline:
     def _runnable(self, permitted: PermittedCall) -> Refusal | None:
         if permitted.tool.definition.client_executed and permitted.tool.runner is None:
             return None
-        return _changed_code(permitted) or self.executor.objection(permitted)
+        objection = _changed_code(permitted) or self.executor.objection(permitted)
+        return objection or self._not_here(permitted)
+
+    def _not_here(self, permitted: PermittedCall) -> Refusal | None:
+        """Refuse to run a tool here that its definition leaves to workers elsewhere."""
+        tool = permitted.tool
+        if self.fleet is not None or tool.definition.constraints.runs_on is None:
+            return None
+        message = f"Tool '{tool.name}' runs on workers on other machines, and none are configured"
+        return refuse(
+            permitted.request, Code.WORKER_UNAVAILABLE, message, "Do without it, or ask the operator."
+        )
 
     async def _hooked(self, state: CallState, raw: RawOutput, slot: Held) -> RawOutput:
         """Output after the hooks of the host."""

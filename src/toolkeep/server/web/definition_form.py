@@ -267,7 +267,7 @@ def draft_of(definition: Mapping[str, Any]) -> Draft:
     constraints = definition.get("constraints") or {}
     size = constraints.get("max_output_size")
     rest = {key: value for key, value in definition.items() if key not in _SHOWN}
-    others = {key: constraints[key] for key in constraints if key == "allow_side_effects"}
+    others = {key: constraints[key] for key in constraints if key in ("allow_side_effects", "runs_on")}
     if others:
         rest["constraints"] = others
     schema = definition.get("parameters") or {}

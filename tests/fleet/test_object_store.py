@@ -1,0 +1,158 @@
+"""Large arguments and results through JetStream's object store, over a real NATS."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.fleet.jetstream import Server, fleet, nats_server
+from toolkeep import Code, tool
+from toolkeep.config.fleet_settings import NatsSettings
+from toolkeep.fleet import dispatcher, object_store
+from toolkeep.fleet.messages import Stored
+from toolkeep.fleet.nats_link import NatsLink
+from toolkeep.fleet.object_store import BUCKET, BodyStore, NotDelivered
+from toolkeep.fleet_worker import jobs
+from toolkeep.limits import OUTPUT_CAP_BYTES
+
+pytestmark = pytest.mark.spec("SCL-3")
+
+BODY = bytes(range(256)) * 4_000
+LARGE = "é" * 500_000
+
+
+@tool(constraints={"required_isolation": "strict"}, side_effects=["None"])
+def repeat(text: str, times: int) -> str:
+    """Say it several times."""
+    return text * times
+
+
+@tool(constraints={"required_isolation": "strict"}, side_effects=["Writes"], danger="low")
+def write(text: str, times: int) -> str:
+    """Say it several times, and perhaps change something."""
+    return text * times
+
+
+def both(nats: NatsSettings) -> AbstractAsyncContextManager[Server]:
+    """A server with one worker, which has the tools of this file."""
+    return fleet(nats, (repeat, write), {"repeat": "", "write": ""})
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSettings]:
+    """A NATS with JetStream."""
+    with nats_server("-js", "-sd", str(tmp_path_factory.mktemp("jetstream"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[NatsSettings]:
+    """A NATS without it."""
+    with nats_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def opened(nats: NatsSettings) -> AsyncIterator[tuple[BodyStore, Any]]:
+    """A store, and the bucket as anybody with access to it has it."""
+    link = NatsLink(nats, "test")
+    await link.connect()
+    try:
+        bodies = BodyStore(link)
+        await bodies.put(b"x")
+        yield bodies, await link.jetstream(2).object_store(BUCKET)
+    finally:
+        await link.close()
+
+
+def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsSettings) -> None:
+    async def main() -> None:
+        async with opened(stored) as (bodies, bucket):
+            there = await bodies.put(BODY)
+            held = await bucket.get(there.name)
+            assert len(held.data) == len(BODY) + 16
+            assert BODY[:64] not in held.data
+            assert await bodies.take(there) == BODY
+            with pytest.raises(NotDelivered):
+                await bodies.take(there, patience_s=0.5)
+            config = (await bucket.status()).stream_info.config
+            assert (config.max_age, config.max_bytes) == (600, 1 << 30)
+
+    asyncio.run(main())
+
+
+def test_what_is_put_in_the_place_of_a_body_is_refused(stored: NatsSettings) -> None:
+    async def main() -> None:
+        async with opened(stored) as (bodies, bucket):
+            one, other = await bodies.put(BODY), await bodies.put(BODY[::-1])
+            held = await bucket.get(other.name)
+            for forged in (held.data, held.data[:-1] + b"\0", b"short", held.data * 3):
+                await bucket.put(one.name, forged)
+                with pytest.raises(NotDelivered):
+                    await bodies.take(one, patience_s=0.5)
+            await bucket.put(other.name, held.data)
+            for changed in (
+                replace(other, name=one.name),
+                replace(other, key=one.key),
+                replace(other, hash=one.hash),
+                replace(other, size=other.size - 1),
+                replace(other, size=OUTPUT_CAP_BYTES + 1),
+            ):
+                with pytest.raises(NotDelivered):
+                    await bodies.take(changed, patience_s=0.5)
+
+    asyncio.run(main())
+
+
+def test_a_body_over_the_cap_is_not_stored(stored: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "OUTPUT_CAP_BYTES", 1_000)
+
+    async def main() -> None:
+        async with opened(stored) as (bodies, _):
+            with pytest.raises(NotDelivered, match="1000 bytes"):
+                await bodies.put(bytes(1_001))
+
+    asyncio.run(main())
+
+
+def test_large_arguments_and_results_arrive_and_small_ones_need_no_jetstream(
+    stored: NatsSettings, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(stored) as (_, bucket), both(stored) as server:
+            before = {one.name for one in await bucket.list()}
+            result = await server.call("repeat", {"text": LARGE, "times": 3})
+            assert result.value == LARGE * 3
+            after = {one.name: one.deleted for one in await bucket.list() if one.name not in before}
+            assert list(after.values()) == [True, True]
+        monkeypatch.setattr(dispatcher, "_STORE_SECONDS", 0.5)
+        monkeypatch.setattr(jobs, "_DELIVER_SECONDS", 0.5)
+        async with both(nats) as server:  # which has no JetStream
+            small = await server.call("repeat", {"text": "a" * 700_000, "times": 1})
+            assert small.value == "a" * 700_000
+            refused = await server.call("repeat", {"text": LARGE, "times": 1})
+            assert refused.code is Code.WORKER_UNAVAILABLE
+            lost = await server.call("write", {"text": "a", "times": 1_000_000})
+            assert lost.code is Code.OUTCOME_UNKNOWN
+            assert "was not delivered" in str(lost.error)
+
+    asyncio.run(main())
+
+
+def test_arguments_that_are_gone_are_not_run(stored: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def swapped(self: BodyStore, body: bytes, *, patience_s: float) -> Stored:
+        return replace(await put(self, body, patience_s=patience_s), key=bytes(32))
+
+    put = BodyStore.put
+    monkeypatch.setattr(BodyStore, "put", swapped)
+
+    async def main() -> None:
+        async with both(stored) as server:
+            refused = await server.call("write", {"text": LARGE, "times": 1})
+            assert refused.code is Code.WORKER_UNAVAILABLE
+            assert (await server.call("repeat", {"text": "a", "times": 2})).value == "aa"
+
+    asyncio.run(main())
