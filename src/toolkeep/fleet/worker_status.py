@@ -44,7 +44,7 @@ def status_of(trusted: "TrustedWorker", session: "WorkerSession | None", why: st
         why=why,
         labels=claims.labels,
         levels=claims.levels,
-        tools=tuple(sorted(tool.name for tool in claims.tools)),
+        tools=tuple(sorted(name for name, _, _ in session.tools)),
         slots=claims.slots,
         free=free,
         jobs=len(session.flights),
