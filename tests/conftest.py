@@ -14,6 +14,7 @@ from hypothesis import settings
 from toolkeep import Keep, open_keep, tool
 
 if TYPE_CHECKING:
+    from tests.fleet.nats_server import NatsServer
     from tests.storage.cluster import Cluster
     from toolkeep.storage.sql.database_location import DatabaseLocation
 
@@ -85,6 +86,15 @@ def postgres() -> "Iterator[Cluster]":
     from tests.storage.cluster import cluster
 
     with cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def nats() -> "Iterator[NatsServer]":
+    """A NATS that runs for all tests of a file."""
+    from tests.fleet.nats_server import nats_server
+
+    with nats_server() as running:
         yield running
 
 

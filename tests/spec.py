@@ -36,8 +36,7 @@ IDS = [
 
 NOT_YET = {
     "TLS-4": "writes are not kept yet",
-    "SCL-1": "its parts are shown, not the figures of the whole",
-    "SCL-5": "shown by a soak so far",
+    "SCL-5": "a soak shows it, outside the suite",
     "IDN-1": "tokens are the server's own",
     "IDN-2": "people sign in by a link or a token of the server's own",
     **{f"FLO-{n}": "results are shown as they are so far" for n in (6, 8)},

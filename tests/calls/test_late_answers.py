@@ -21,7 +21,7 @@ from toolkeep.stores.records import MemoryRecord
 pytestmark = pytest.mark.spec("SCL-4")
 
 WORKER = TrustedWorker(name="one", key="ed25519:key")
-VALUE = Answer("c.0", "strict", ("landlock",), b'"done"')
+VALUE = Answer("c.0", "none", ("landlock",), b'"done"')
 CANCELLED = Answer("c.0", "", (), failure=Failure("", "", is_cancelled=True))
 FAILED = Answer("c.0", "", (), failure=Failure(Code.TOOL_FAILED.value, "The disk is full"))
 
@@ -102,7 +102,7 @@ def test_a_late_answer_is_what_a_call_with_the_same_key_gets(*, is_early: bool) 
     assert len(workers.ran) == 1
     assert late == {
         "answer_hash": "a5", "call": lost.call_id, "codes": [], "enforced": ["landlock"], "is_settled": True,
-        "isolation": "strict", "key": WORKER.key, "result_hash": again.hash, "session": "5e55", "status": "ok",
+        "isolation": "none", "key": WORKER.key, "result_hash": again.hash, "session": "5e55", "status": "ok",
         "time": late["time"], "type": "AnsweredLate", "worker": "one",
     }  # fmt: skip
     (event,) = [one for one in told if isinstance(one, WorkerAnsweredLate)]

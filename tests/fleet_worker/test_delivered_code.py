@@ -156,7 +156,6 @@ def test_code_that_is_not_what_a_server_may_bring_is_refused(project: Path) -> N
             "a\nb",
         ):
             refused("not a plain one", of=with_file(name))
-        refused("too long", of=with_file("a" * 1_001))
         refused("cannot be written", of=with_file("tools.py/x"))
         refused("more than", of=replace(bundle, files={f"f{number}": b"" for number in range(2_001)}))
         refused("names no tool", of=replace(bundle, reference="brought_shout.__globals__['x']"))

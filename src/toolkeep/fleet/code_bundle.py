@@ -22,8 +22,6 @@ from toolkeep.execution.code_identity import WASM, hash_of
 from toolkeep.limits import CODE_FILES, CODE_SOURCE_BYTES
 
 MODULE: Final = "module.wasm"
-_PATH_CHARS: Final = 1_000
-"""Of a file in its bundle: with the worker's folder before it, a path stays below the 4,096 of Linux."""
 
 
 class BundleInvalid(Exception):
@@ -113,8 +111,6 @@ def write_bundle(bundle: Bundle, folder: Path) -> None:
 
 def _parts(name: str) -> Iterator[str]:
     """The parts of a path that stays inside its folder, and shows what it is."""
-    if len(name) > _PATH_CHARS:
-        raise BundleInvalid("a path in it is too long")
     for part in name.split("/"):
         # Hidden files may configure other programs; bytecode would run instead of the hashed source.
         if not part or part.startswith(".") or part == "__pycache__" or not part.isprintable():

@@ -21,6 +21,7 @@ from toolkeep.fleet.code_bundle import is_bundled, pack
 from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused, SignedAnswers
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
+from toolkeep.fleet.sealed_session import FrameInvalid
 from toolkeep.fleet.worker_status import WorkerStatus, status_of
 from toolkeep.policy.policy_settings import Grant
 
@@ -96,7 +97,7 @@ class FleetRunner:
                 may_repeat=not tool.may_write or tool.definition.idempotent,
                 bundled=partial(self._bundled, tool, code) if is_bundled(tool) else None,
                 on_progress=known.on_progress if job.wants_progress else None,
-                on_output=None if tell is None else lambda body: tell(jiter.from_json(body)),
+                on_output=None if tell is None else lambda body: tell(_piece(body)),
             )
         except OutcomeUnknown as lost:
             log.warning("a worker is gone", extra={"worker": lost.worker, "call": call.request.id})
@@ -204,11 +205,23 @@ def ran_on(ran: Ran) -> RanOn:
     )
 
 
+def _piece(body: bytes) -> Any:
+    try:
+        return jiter.from_json(body)
+    except ValueError as error:
+        raise FrameInvalid("it holds no piece of output") from error
+
+
 def value_of(call: RecordedCall, ran: Ran) -> Any:
     """What the tool returned, or raised, as a run here would have."""
     answer = ran.answer
     if answer.failure is not None:
         raise _raised(answer.failure)
+    if answer.isolation != isolation_of(call.tool):
+        reason = (
+            f"Tool '{call.tool.name}' may have run: its worker does not say that it was confined as asked"
+        )
+        raise RunRefused(Code.OUTPUT_INVALID, reason, "Tell the operator.")
     if answer.is_bytes:
         return ran.body
     try:

@@ -37,6 +37,8 @@ _AT_ONCE: Final = 4
 _REQUEST_SECONDS: Final = 2.0
 _PATIENCE_SECONDS: Final = 12.0
 """A new leader takes up to 7.4 s to take writes."""
+_SLOWEST: Final = 2 * MIB
+"""Bytes a second: a transfer has its patience and the time that it takes at this rate."""
 _AGAIN_SECONDS: Final = 0.25
 """Between two tries: soon after a new leader is there, and few while there is none."""
 _NONCE: Final = bytes(12)
@@ -63,7 +65,7 @@ class BodyStore:
         """Store a body; raises `NotDelivered` if that fails for so long."""
         if len(body) > OUTPUT_CAP_BYTES:
             raise NotDelivered(f"it has more than {OUTPUT_CAP_BYTES} bytes")
-        async with self._within(patience_s), self._turns:
+        async with self._turns, self._within(patience_s, len(body)):
             name, key = os.urandom(16).hex(), os.urandom(32)
             # In a thread: a hundred megabytes take a third of a second.
             sealed, digest = await asyncio.to_thread(_sealed, body, key, name)
@@ -74,7 +76,7 @@ class BodyStore:
         """Fetch a body, check it, and delete it; raises `NotDelivered`."""
         if not 0 < stored.size <= OUTPUT_CAP_BYTES:
             raise NotDelivered(f"it has more than {OUTPUT_CAP_BYTES} bytes")
-        async with self._within(patience_s), self._turns:
+        async with self._turns, self._within(patience_s, stored.size):
             sealed = await self._repeated(lambda bucket: self._fetch(bucket, stored))
             body = await asyncio.to_thread(_opened, sealed, stored)
             with contextlib.suppress(*_failures()):
@@ -123,9 +125,9 @@ class BodyStore:
         return self._bucket
 
     @contextlib.asynccontextmanager
-    async def _within(self, patience_s: float) -> AsyncIterator[None]:
+    async def _within(self, patience_s: float, size: int) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(patience_s + size / _SLOWEST):
                 yield
         except TimeoutError as error:
             raise NotDelivered("JetStream does not answer, or does not have it") from error

@@ -171,7 +171,7 @@ class WorkerSession:
         packed = self._sealed.open(frame)
         try:
             message = messages.decode_to_server(packed)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise FrameInvalid("it cannot be read") from error
         self.seen_at = time.monotonic()
         _HANDLERS[type(message)](self, message, packed)
@@ -219,6 +219,8 @@ class WorkerSession:
         elif (job_hash := self._lost.pop(answer.id, None)) is not None:
             self._heard.append(answer.id)
             self.on_late(answer, self._transcript.add(answer.id, job_hash, packed))
+        else:
+            raise FrameInvalid("it answers no job that it has")
 
     def _took(self, took: Took, _: bytes) -> None:
         tool = (took.tool.name, took.tool.definition_hash, took.tool.code_hash)

@@ -227,5 +227,5 @@ def _keys(secret: X25519PrivateKey, public: bytes, transcript: bytes) -> tuple[b
 def _read(packed: bytes, kind: type[Read]) -> Read:
     try:
         return msgspec.msgpack.decode(packed, type=kind)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise FrameInvalid("it cannot be read") from error

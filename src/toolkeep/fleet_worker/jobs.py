@@ -110,7 +110,7 @@ class Jobs(Take):
 
     def begin(self, session: ServerSession, job: Job) -> None:
         """Run a job, or say why not."""
-        tool = self._keep.get(job.tool)
+        tool = self._keep.try_get(job.tool)
         why, detail = self._objection(session, job, tool)
         if why or tool is None:
             if why not in (BUSY, DRAINING, NO_LEASE):

@@ -124,7 +124,7 @@ class ServerSession:
         packed = self._sealed.open(frame)
         try:
             message = messages.decode_to_worker(packed)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise FrameInvalid("it cannot be read") from error
         is_new, self.is_confirmed = not self.is_confirmed, True
         if is_new:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -34,6 +35,9 @@ _BEAT_SECONDS: Final = 1.0
 _TICK_SECONDS: Final = 0.05
 _SESSIONS: Final = 256
 """Open at once: each connection of a server has one."""
+_CONNECTION: Final = re.compile("[0-9a-f]{16}")
+_LEASE_MS: Final = 300_000
+"""The most that the configuration of a server takes."""
 _REFUSALS_LOGGED: Final = 100
 """A second; a flood must not fill the disk."""
 
@@ -136,6 +140,10 @@ class Worker:
             raise FrameInvalid(f"the server {server.text} is not trusted")
         if hello.worker != self._key.public.raw or hello.boot != self._boot:
             raise FrameInvalid("it is for another worker, or an earlier process of this one")
+        if not _CONNECTION.fullmatch(hello.reply):  # it is part of a subject
+            raise FrameInvalid("it names no connection")
+        if not 0 < hello.lease_ms <= _LEASE_MS:
+            raise FrameInvalid("its lease is too long, or none")
         connection = (server, hello.reply)
         if hello.number <= self._latest.get(connection, 0):
             raise FrameInvalid("it was sent before")

@@ -110,11 +110,11 @@ class DecidedCalls:
         return replace(permitted, request=request)
 
     def _declared(self, agent: str, grant: Grant) -> str:
-        """The name of an agent of its own, which holds this grant."""
+        """The name of an agent of its own, which holds this grant; policies see the agent's name."""
         name = self._agents.get((agent, grant))
         if name is None:
             name = self._agents[agent, grant] = f"{agent}#{next(self._numbers)}"
-            self._authorizer.declare(name, grant)
+            self._authorizer.declare(name, grant, principal=agent)
             if len(self._agents) > _AGENTS:
                 self._authorizer.drop(self._agents.pop(next(iter(self._agents))))
         return name

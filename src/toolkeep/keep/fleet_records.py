@@ -8,7 +8,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -51,7 +51,8 @@ class FleetRecords:
         self._early: dict[str, Ran] = {}
         """Late answers to calls that have not ended as unknown, or never will: they ran elsewhere again."""
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
+        """What is being written."""
 
     def refused(self, refused: Refused) -> None:
         """Tell of the first frame of a kind at once; of others, their number once a minute."""
@@ -156,7 +157,10 @@ class FleetRecords:
         )
 
     def _note(self, record: Record) -> None:
-        self._recorder.note(record).add_done_callback(_log_failure)
+        noted = self._recorder.note(record)
+        self._tasks.add(noted)
+        noted.add_done_callback(self._tasks.discard)
+        noted.add_done_callback(_log_failure)
 
 
 def _late_record(call_id: str, ran: Ran, result: ToolResult | None) -> AnsweredLate:

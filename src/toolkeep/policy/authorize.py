@@ -163,9 +163,13 @@ class Authorizer:
         for name, grant in agents.items():
             self.declare(name, grant)
 
-    def declare(self, name: str, grant: Grant) -> None:
-        """Declare an agent, or replace its grant; raises ValueError for a scope that cannot be parsed."""
-        agent = Agent(name, grant, base=self._project, search=self._search, written=self._written)
+    def declare(self, name: str, grant: Grant, *, principal: str = "") -> None:
+        """Declare an agent, or replace its grant; raises ValueError for a scope that cannot be parsed.
+
+        Policies know it as `principal`, by default by its name.
+        """
+        principal = principal or name
+        agent = Agent(principal, grant, base=self._project, search=self._search, written=self._written)
         with self._lock:
             # Copy and swap: a call on another thread reads the old mapping or the new one, never one that
             # changes.
@@ -183,7 +187,9 @@ class Authorizer:
         """
         agent = self._agents[name]
         for one in call.touched:
-            if not isinstance(one, Touched) or agent.effective_grant.root_of(one) is None:
+            held = isinstance(one, Touched) and agent.effective_grant.root_of(one) is not None
+            # A name alone says nothing of the addresses behind it: those are the grant's.
+            if not held or not agent.effective_grant.covers_hosts(one.kind, one.hosts):
                 return f"{one.kind}:{one.shown}"
         for kind, scope in call.held:
             with contextlib.closing(whole_scope(Capability(kind, scope), "/", self._search)) as whole:

@@ -58,6 +58,11 @@ class EffectiveGrant:
             if kind == touched.kind and isinstance(scope, HostScope) and _contains(scope, touched)
         )
 
+    def covers_hosts(self, kind: str, hosts: Iterable[HostScope]) -> bool:
+        """Whether granted scopes of a kind contain these, with ports and addresses."""
+        held = [scope for one, _, scope in self._scopes if one == kind and isinstance(scope, HostScope)]
+        return all(any(scope.covers(host) for scope in held) for host in hosts)
+
     def root_of(self, touched: Touched) -> str | None:
         """The granted scope, as written, that contains a resource; None if the grant does not cover it."""
         for kind, text, scope in self._scopes:

@@ -1,0 +1,1 @@
+"""Attacks on servers and workers of a fleet, by whoever reaches their NATS."""

@@ -1,0 +1,264 @@
+"""What a worker refuses: forged, replayed and malformed frames, and servers that ask for more than they may."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.fleet.nats_server import NatsServer
+from tests.fleet.running import RogueServer, made_worker, new_key, running, tapped
+from toolkeep import Keep
+from toolkeep.config.fleet_settings import TrustedServer
+from toolkeep.definitions.capability import Capability
+from toolkeep.fleet import messages
+from toolkeep.fleet.identity import PrivateKey
+from toolkeep.fleet.messages import PROTOCOL, SHAPE, Answer, Ask, Job, NotRun, Renew
+from toolkeep.fleet.sealed_session import HELLO, SEALED, WELCOME, Hello, SealedSession, _signed
+
+pytestmark = pytest.mark.spec("SCL-4")
+
+BOMB = b"\x91" * 100_000
+"""Lists in lists."""
+ENDLESS = b"\xdd\xff\xff\xff\xff"
+"""A list of 4 billion things that does not follow."""
+LOW_ORDER = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+]
+
+
+class Scene:
+    """A worker, and an attacker with the key of a server that it trusts."""
+
+    def __init__(self, rogue: RogueServer, keep: Keep) -> None:
+        self.rogue = rogue
+        self.keep = keep
+
+    @property
+    def sealed(self) -> SealedSession:
+        assert self.rogue.sealed is not None
+        return self.rogue.sealed
+
+    def job(self) -> Job:
+        """The job that must never run."""
+        return self.rogue.job(self.keep, id="forged.0")
+
+    def packed(self) -> bytes:
+        return messages.encode(self.job())
+
+    def hello(self, signer: PrivateKey | None = None, **changed: Any) -> bytes:
+        rogue = self.rogue
+        facts: dict[str, Any] = {
+            "protocol": PROTOCOL, "shape": SHAPE, "version": "0", "server": rogue.key.public.raw,
+            "reply": rogue.reply, "worker": rogue.worker.raw, "boot": rogue.boot, "number": 1000,
+            "key": os.urandom(32), "lease_ms": 5000,
+        }  # fmt: skip
+        return _signed(HELLO, Hello(**{**facts, **changed}), signer or rogue.key)
+
+
+async def scene(
+    nats: NatsServer,
+    attack: Callable[[Scene], Awaitable[None]],
+    **may: Any,
+) -> None:
+    key, worker_key = new_key(), new_key()
+    worker = made_worker(nats, worker_key, [TrustedServer(key=key.public.text, name="main", **may)])
+    async with tapped(nats, "tk.v1.hb.*") as tap, running(worker):
+        rogue = RogueServer(tap, key, worker_key.public)
+        await rogue.open()
+        await attack(Scene(rogue, worker.keep))
+
+
+def flipped(frame: bytes, at: int) -> bytes:
+    """One bit is other."""
+    at %= len(frame)
+    return frame[:at] + bytes([frame[at] ^ 1]) + frame[at + 1 :]
+
+
+def stranger(scene: Scene, message: bytes) -> bytes:
+    """Sealed by somebody who knows all but the keys."""
+    made = SealedSession(scene.sealed.id, seal=os.urandom(32), open_=os.urandom(32))
+    made._sealed = 100
+    return made.seal(message)
+
+
+def again(frame: bytes) -> tuple[bytes, bytes]:
+    return frame, frame
+
+
+NO_SESSION, BROKEN, BEFORE, UNREADABLE = (
+    "it is of no session", "its seal is broken", "it was sent before", "it cannot be read",
+)  # fmt: skip
+ELSEWHERE = "it is for another worker, or an earlier process of this one"
+NOT_SIGNED, NO_KEY = "it is not signed by the key that it names", "it holds no key for the session"
+
+FRAMES: dict[str, tuple[Callable[[Scene], Any], str]] = {
+    "sealed by a stranger": (lambda s: stranger(s, s.packed()), BROKEN),
+    "of a session that nobody opened": (
+        lambda _: SealedSession(b"12345678", seal=bytes(32), open_=bytes(32)).seal(b""), NO_SESSION,
+    ),
+    "moved to another session": (
+        lambda s: SEALED + s.sealed.id + SealedSession(b"12345678", seal=bytes(32), open_=bytes(32)).seal(b"")[9:],
+        BEFORE,
+    ),
+    "a job replayed": (lambda s: again(s.rogue.seal(Renew(0))), BEFORE),
+    "a bit of the body flipped": (lambda s: flipped(s.rogue.seal(s.job()), -1), BROKEN),
+    "a bit of the count flipped": (lambda s: flipped(s.rogue.seal(s.job()), 10), BROKEN),
+    "cut short": (lambda s: s.rogue.seal(s.job())[:40], BROKEN),
+    "cut inside the header": (lambda s: s.rogue.seal(s.job())[:12], "it is of another session"),
+    "cut inside the session": (lambda s: s.rogue.seal(s.job())[:5], NO_SESSION),
+    "nothing": (lambda _: b"", NO_SESSION),
+    "of an unknown kind": (lambda s: b"\x09" + s.rogue.seal(s.job())[1:], NO_SESSION),
+    "a welcome": (lambda s: WELCOME + s.rogue.seal(s.job())[1:], NO_SESSION),
+    "large garbage": (lambda _: SEALED + os.urandom(1_000_000), NO_SESSION),
+    "sealed garbage": (lambda s: s.rogue.seal(os.urandom(100)), UNREADABLE),
+    "a sealed bomb": (lambda s: s.rogue.seal(BOMB), UNREADABLE),
+    "a sealed job with a bomb behind it": (lambda s: s.rogue.seal(b"\xdc\x00\x20" + s.packed()[3:] + BOMB), UNREADABLE),
+    "a sealed endless list": (lambda s: s.rogue.seal(ENDLESS), UNREADABLE),
+    "a sealed answer": (lambda s: s.rogue.seal(Answer("forged.0", "", ())), UNREADABLE),
+    "a sealed job without arguments": (lambda s: s.rogue.seal(msgspec.msgpack.encode(["job", "forged.0"])), UNREADABLE),
+    "a hello replayed": (lambda s: again(s.hello()), BEFORE),
+    "an older hello": (lambda s: (s.hello(), s.hello(number=999)), BEFORE),
+    "a hello to another worker": (lambda s: s.hello(worker=new_key().public.raw), ELSEWHERE),
+    "a hello to an earlier process": (lambda s: s.hello(boot=os.urandom(16)), ELSEWHERE),
+    "a hello of a stranger": (lambda s: _hello_of(s, new_key()), "is not trusted"),
+    "a hello in the name of another": (lambda s: s.hello(new_key()), NOT_SIGNED),
+    "a hello with a bit flipped": (lambda s: flipped(s.hello(), 70 + 60), NOT_SIGNED),
+    "a hello with no signature": (lambda s: HELLO + bytes(64) + s.hello()[65:], NOT_SIGNED),
+    "a hello cut short": (lambda s: s.hello()[:100], UNREADABLE),
+    "a hello of one byte": (lambda _: HELLO, UNREADABLE),
+    "a hello that is a bomb": (lambda _: HELLO + bytes(64) + b"\x9b" + BOMB, UNREADABLE),
+    "a hello with a bomb behind it": (lambda s: _swollen(s.hello()), UNREADABLE),
+    "a hello of no key": (lambda s: s.hello(server=b"short"), "it names no key"),
+    "a hello with a short session key": (lambda s: s.hello(key=b"short"), NO_KEY),
+    **{f"a hello with low-order point {n}": (partial(Scene.hello, key=bytes.fromhex(point)), NO_KEY)
+       for n, point in enumerate(LOW_ORDER)},
+    "a hello that would answer elsewhere": (lambda s: s.hello(reply=">"), "it names no connection"),
+    "a hello that would speak to NATS": (lambda s: s.hello(reply="a 0\r\n\r\nPUB x 1\r\n"), "it names no connection"),
+    "a hello for a lease of a year": (lambda s: s.hello(lease_ms=365 * 86_400_000), "its lease is too long, or none"),
+    "a hello for no lease": (lambda s: s.hello(lease_ms=-1), "its lease is too long, or none"),
+}  # fmt: skip
+
+
+def _hello_of(scene: Scene, key: PrivateKey) -> bytes:
+    return scene.hello(key, server=key.public.raw)
+
+
+def _swollen(frame: bytes) -> bytes:
+    """One field more than a hello has, which readers skip."""
+    assert frame[65] == 0x9A
+    return frame[:65] + b"\x9b" + frame[66:] + BOMB
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_that_is_not_what_it_claims_runs_nothing_and_is_told(
+    nats: NatsServer, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    make, reason = FRAMES[name]
+
+    async def attack(scene: Scene) -> None:
+        rogue, frames = scene.rogue, make(scene)
+        await rogue.send(*([frames] if isinstance(frames, bytes) else frames))
+        # The worker hears in order: it knows nothing of the job, and goes on with who is honest.
+        await rogue.say(Ask("forged.0"))
+        said = await rogue.hear(NotRun, messages.Running)
+        assert isinstance(said, NotRun)
+        assert said.why == messages.NEVER_SEEN
+
+    asyncio.run(scene(nats, attack))
+    assert [reason in one.reason for one in caplog.records if one.message == "a frame was refused"] == [True]  # type: ignore[attr-defined]
+
+
+JOBS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "an unknown tool": ({"tool": "rm"}, "shout", messages.UNKNOWN_TOOL),
+    "another definition": ({"definition_hash": "0" * 64}, "shout", messages.UNKNOWN_TOOL),
+    "other code": ({"code_hash": "0" * 64}, "shout", messages.OTHER_CODE),
+    "a weaker level": ({"level": "standard"}, "shout", messages.NO_LEVEL),
+    "no level": ({"level": "none"}, "shout", messages.NO_LEVEL),
+    "a level that the machine lacks": ({}, "add", messages.NO_LEVEL),
+    "a tool that the server may not use": ({}, "wait", messages.NOT_GRANTED),
+    "a tool by another spelling": ({"tool": "WAIT"}, "wait", messages.NOT_GRANTED),
+    "an agent that the server may not name": ({"agent": "root"}, "shout", messages.NOT_GRANTED),
+}
+
+
+def test_a_server_that_asks_for_more_than_it_may_is_refused(
+    nats: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def attack(scene: Scene) -> None:
+        rogue = scene.rogue
+        for changed, tool, why in JOBS.values():
+            said = await rogue.ask(rogue.job(scene.keep, tool, **changed))
+            assert isinstance(said, NotRun)
+            assert said.why == why
+        job = rogue.job(scene.keep)
+        assert (await rogue.ask(job)).body == b'"HI"'
+        await rogue.say(job)  # the id of a job of before, and one that was refused for good
+        await rogue.say(Ask("later.0"))
+        await rogue.say(rogue.job(scene.keep, id="later.0"))
+        assert (await rogue.ask(rogue.job(scene.keep))).body == b'"HI"'
+
+    may: dict[str, Any] = {"tools": ("shout", "add", "rm"), "agents": ("local",)}
+    asyncio.run(scene(nats, attack, **may))
+    told = [one.why for one in caplog.records if one.message == "a job was refused"]  # type: ignore[attr-defined]
+    assert told == [why for _, _, why in JOBS.values()]
+    reasons = [one.reason for one in caplog.records if one.message == "a frame was refused"]  # type: ignore[attr-defined]
+    assert reasons == ["it names a job of before"] * 2
+
+
+def test_a_server_reaches_no_more_of_the_workers_disk_than_the_worker_lets_it(
+    nats: NatsServer, tmp_path: Path
+) -> None:
+    """The server grants everything; the worker lets it grant one folder."""
+    shown, hidden = tmp_path / "shown", tmp_path / "hidden"
+    for folder in (shown, hidden):
+        folder.mkdir()
+        (folder / "file").write_text("content")
+    (shown / "link").symlink_to(hidden / "file")
+    whole = {"capabilities": (f"fs.read:{tmp_path}", f"fs.write:{tmp_path}")}
+
+    def path(text: object) -> dict[str, bytes]:
+        return {"arguments": msgspec.json.encode({"path": str(text)})}
+
+    async def attack(scene: Scene) -> None:
+        async def ended(tool: str, **changed: Any) -> Answer:
+            said = await scene.rogue.ask(scene.rogue.job(scene.keep, tool, **{**whole, **changed}))
+            assert isinstance(said, Answer)
+            return said
+
+        assert (await ended("look", **path(shown / "file"))).body == b'"content"'
+        for outside in (
+            hidden / "file",
+            shown / "link",
+            f"{shown}/../hidden/file",
+            "/etc/hostname",
+            Path.home(),
+        ):
+            assert (await ended("look", **path(outside))).failure is not None
+        written = {"arguments": msgspec.json.encode({"path": f"{shown}/new", "text": "x"})}
+        assert (await ended("note", **written)).failure is not None
+        assert not (shown / "new").exists()
+        # A tool that takes all that the agent may read gets no more than the worker lets the server grant.
+        mirrored = {name: {"arguments": msgspec.json.encode({"mirrored": str(place)[::-1]})}
+                    for name, place in (("in", shown / "file"), ("out", hidden / "file"))}  # fmt: skip
+        same = {"capabilities": (f"fs.read:{shown}",)}
+        assert (await ended("look_anywhere", **mirrored["in"], **same)).body == b'"content"'
+        assert (await ended("look_anywhere", **mirrored["out"], **same)).failure is not None
+        assert (await ended("look_anywhere", **mirrored["out"])).failure is not None
+        # The other way round: the worker lets it, and the server grants less.
+        narrow = {"capabilities": (f"fs.read:{shown}/none",)}
+        assert (await ended("look", **path(shown / "file"), **narrow)).failure is not None
+        assert (await ended("look_anywhere", **mirrored["in"], **narrow)).failure is not None
+        for odd in ({"capabilities": ("fs.read:",)}, {"capabilities": ("nonsense:x",)}, {"arguments": b"\xff"},
+                    {"arguments": b"{"}, {"arguments": b'{"path":1}'}, {"arguments": b'{"path":"a","b":1}'}):  # fmt: skip
+            assert (await ended("look", **{**path(shown / "file"), **odd})).failure is not None
+
+    asyncio.run(scene(nats, attack, capabilities=(Capability("fs.read", str(shown)),)))

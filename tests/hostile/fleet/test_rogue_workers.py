@@ -1,0 +1,277 @@
+"""What a server refuses: forged and replayed answers, workers that claim what they may not, and worse."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.fleet.nats_server import NatsServer
+from tests.fleet.running import RogueWorker, Server, new_key, tapped, trusted, until
+from tests.hostile.fleet.test_rogue_servers import BOMB, ENDLESS, LOW_ORDER, flipped
+from toolkeep import Code
+from toolkeep.fleet import messages, subjects
+from toolkeep.fleet.identity import PrivateKey
+from toolkeep.fleet.messages import Beat, Claim, Job, NotRun, Piece, Signed
+from toolkeep.fleet.sealed_session import WELCOME, SealedSession, Welcome, _signed, announce, decline
+from toolkeep.fleet.transcript import Transcript
+
+pytestmark = pytest.mark.spec("SCL-4")
+
+
+class Scene:
+    """A server that trusts two workers, and an attacker with the key of the first."""
+
+    def __init__(self, server: Server, rogue: RogueWorker, other: PrivateKey) -> None:
+        self.server = server
+        self.rogue = rogue
+        self.other = other
+
+    def call(self, text: str = "hi", **options: Any) -> "asyncio.Task[Any]":
+        return asyncio.create_task(self.server.call("shout", {"text": text}, **options))
+
+
+async def scene(nats: NatsServer, attack: Callable[[Scene], Awaitable[None]], **may: Any) -> list[str]:
+    """Run an attack; returns what the log says was refused."""
+    key, rogue, other = new_key(), new_key(), new_key()
+    server = Server(nats, key, [trusted(rogue, **may), trusted(other, "two")])
+    async with server, tapped(nats) as tap:
+        await attack(Scene(server, RogueWorker(tap, rogue, server.keep, key.public), other))
+    return [told["reason"] for told in server.said("WorkerRefused") for _ in range(told["count"])]
+
+
+NOT_SIGNED, OTHER_HELLO = "it is not signed by the key that it names", "it answers another hello"
+UNREADABLE, NO_KEY = "it cannot be read", "it holds no key for the session"
+
+
+def welcomed(rogue: RogueWorker, signer: PrivateKey | None = None, **changed: Any) -> bytes:
+    """A welcome with any field other than it should be."""
+    facts: dict[str, Any] = {
+        "session": os.urandom(8), "hello": hashlib.sha256(rogue.hello).digest(), "key": os.urandom(32),
+        "claims": rogue.claims,
+    }  # fmt: skip
+    return _signed(WELCOME, Welcome(**{**facts, **changed}), signer or rogue.key)
+
+
+WELCOMES: dict[str, tuple[Callable[[RogueWorker], bytes], str]] = {
+    "signed by another": (lambda w: welcomed(w, new_key()), NOT_SIGNED),
+    "with a bit flipped": (lambda w: flipped(w.welcome(), -1), NOT_SIGNED),
+    "of another hello": (lambda w: welcomed(w, hello=os.urandom(32)), OTHER_HELLO),
+    "with a short session": (lambda w: welcomed(w, session=b"short"), OTHER_HELLO),
+    "with a short key": (lambda w: welcomed(w, key=b"short"), NO_KEY),
+    "with a low-order point": (lambda w: welcomed(w, key=bytes.fromhex(LOW_ORDER[2])), NO_KEY),
+    "cut short": (lambda w: w.welcome()[:80], NOT_SIGNED),
+    "of one byte": (lambda _: WELCOME, NOT_SIGNED),
+    "that is a bomb": (lambda w: _signed_bytes(w.key, b"\x94" + BOMB), UNREADABLE),
+    "that is endless": (lambda w: _signed_bytes(w.key, b"\x94" + ENDLESS), UNREADABLE),
+    "with a label that its key may not": (
+        lambda w: w.welcome(labels=("gpu",)), "it claims the label 'gpu', which its key may not",
+    ),
+    "with a level that its key may not": (
+        lambda w: w.welcome(levels=("strict", "none")), "it claims the level 'none', which its key may not",
+    ),
+    "with a tool that its key may not": (
+        lambda w: w.welcome(tools=(*w.claims.tools, Claim("rm", "", ""))),
+        "it claims the tool 'rm', which its key may not",
+    ),
+    "as a refusal of another hello": (lambda w: decline(w.key, b"other", "no"), OTHER_HELLO),
+    "as a refusal of another worker": (lambda w: decline(new_key(), w.hello, "no"), NOT_SIGNED),
+    "of an unknown kind": (lambda w: b"\x09" + w.welcome()[1:], "it is of no known kind"),
+    "as a frame of no session": (
+        lambda _: SealedSession(b"12345678", seal=bytes(32), open_=bytes(32)).seal(b""), "it is of no session",
+    ),
+}  # fmt: skip
+
+
+def _signed_bytes(key: PrivateKey, packed: bytes) -> bytes:
+    return WELCOME + key.sign(b"toolkeep fleet 1 " + WELCOME + packed) + packed
+
+
+@pytest.mark.parametrize("name", WELCOMES)
+def test_a_forged_welcome_opens_no_session(nats: NatsServer, name: str) -> None:
+    make, reason = WELCOMES[name]
+
+    async def attack(scene: Scene) -> None:
+        rogue = scene.rogue
+        await rogue.announce()
+        await rogue.send(make(rogue))
+        await until(lambda: scene.server.said("WorkerRefused"))
+        _, session, _ = (await scene.server.dispatcher()).workers["one"]
+        assert session is None
+
+    tools = (
+        "shout",
+        "wait",
+        "act",
+        "sign_in",
+        "count",
+        "break_rules",
+        "note",
+        "look",
+        "look_anywhere",
+        "add",
+    )
+    assert asyncio.run(scene(nats, attack, tools=tools)) == [reason]
+
+
+async def _forged(scene: Scene, job: Job) -> None:
+    rogue = scene.rogue
+    assert rogue.sealed is not None
+    stranger = SealedSession(rogue.sealed.id, seal=os.urandom(32), open_=os.urandom(32))
+    stranger._sealed = 100
+    await rogue.send(stranger.seal(messages.encode(rogue.answer(job, b'"forged"'))))
+
+
+async def _flipped(scene: Scene, job: Job) -> None:
+    await scene.rogue.send(flipped(scene.rogue.seal(scene.rogue.answer(job, b'"forged"')), -1))
+
+
+async def _of_another(scene: Scene, job: Job) -> None:
+    """On the subject of a worker that is trusted, too, and of one that is not."""
+    frame = scene.rogue.seal(scene.rogue.answer(job, b'"forged"'))
+    for key in (scene.other, new_key()):
+        token = scene.rogue.subject.rpartition(".")[0]
+        await scene.rogue.tap.send(f"{token}.{key.public.token}", frame)
+
+
+async def _turned_round(scene: Scene, job: Job) -> None:
+    """What the server sealed comes back to it."""
+    await scene.rogue.beat()
+    frame = await scene.rogue.tap.next(b"\x05")
+    await scene.rogue.send(frame[:9] + (1000).to_bytes(8, "big") + frame[17:])
+
+
+async def _replayed_beat(scene: Scene, job: Job) -> None:
+    frame = scene.rogue.seal(Beat(2, 0))
+    await scene.rogue.send(frame, frame)
+
+
+async def _garbage(scene: Scene, job: Job) -> None:
+    await scene.rogue.say(BOMB, ENDLESS, os.urandom(64), messages.encode(job))
+
+
+async def _for_no_job(scene: Scene, job: Job) -> None:
+    await scene.rogue.say(scene.rogue.answer(job, id="other.0"), scene.rogue.answer(job, id=""))
+
+
+async def _signs_other(scene: Scene, job: Job) -> None:
+    await scene.rogue.say(Signed((job.id,), bytes(64)), Signed(("other.0",), bytes(64)))
+
+
+async def _welcome_again(scene: Scene, job: Job) -> None:
+    held = scene.rogue.sealed
+    await scene.rogue.send(scene.rogue.welcome())
+    scene.rogue.sealed = held
+
+
+async def _empty(scene: Scene, job: Job) -> None:
+    await scene.rogue.send(b"", b"\x05", b"\x77" * 900_000)
+
+
+ANSWERS: dict[str, tuple[Callable[[Scene, Job], Awaitable[None]], list[str]]] = {
+    "forged by a stranger": (_forged, ["its seal is broken"]),
+    "with a bit flipped": (_flipped, ["its seal is broken"]),
+    "on the subject of another": (_of_another, ["it is of no session", "it is of no trusted worker"]),
+    "turned round": (_turned_round, ["its seal is broken"]),
+    "replayed": (_replayed_beat, ["it was sent before"]),
+    "garbage under the seal": (_garbage, [UNREADABLE] * 4),
+    "to no job": (_for_no_job, ["it answers no job that it has"] * 2),
+    "signed before it was given": (_signs_other, ["it signs other answers than it gave"] * 2),
+    "a welcome to no hello": (_welcome_again, ["nobody said hello"]),
+    "nothing and noise": (_empty, ["nobody said hello", "it is of no session", "nobody said hello"]),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_forged_answer_counts_for_nothing(nats: NatsServer, name: str) -> None:
+    forge, reasons = ANSWERS[name]
+
+    async def attack(scene: Scene) -> None:
+        await scene.rogue.open()
+        call = scene.call()
+        job = await scene.rogue.hear(Job)
+        await forge(scene, job)
+        await scene.rogue.say(scene.rogue.answer(job))
+        assert (await call).value == "HI"
+
+    assert sorted(asyncio.run(scene(nats, attack))) == sorted(reasons)
+
+
+def test_a_worker_that_answers_twice_or_otherwise_than_it_was_asked(nats: NatsServer) -> None:
+    async def attack(scene: Scene) -> None:
+        rogue = scene.rogue
+        await rogue.open()
+        # The first answer counts, and only what it really gave can be signed.
+        call = scene.call()
+        job = await rogue.hear(Job)
+        first = rogue.answer(job)
+        await rogue.say(first, rogue.answer(job, b'"other"'))
+        assert (await call).value == "HI"
+        assert rogue.sealed is not None
+        lies = Transcript(rogue.sealed.id)
+        lies.add(job.id, b"", messages.encode(first))
+        await rogue.say(lies.sign(rogue.key))
+        # Less confined than asked, and not said how.
+        for isolation in ("none", ""):
+            call = scene.call()
+            job = await rogue.hear(Job)
+            await rogue.say(rogue.answer(job, isolation=isolation))
+            assert (await call).code is Code.OUTPUT_INVALID
+        # Not data.
+        for body in (b"{", BOMB, b"\xff"):  # another tool: failures open the circuit of the first
+            call = asyncio.create_task(scene.server.call("wait", {"seconds": 0}))
+            job = await rogue.hear(Job)
+            await rogue.say(rogue.answer(job, body))
+            assert (await call).code is Code.OUTPUT_INVALID
+        # Pieces that are none do not reach who listens.
+        pieces: list[Any] = []
+        counting = asyncio.create_task(scene.server.call("count", {"to": 1}, on_output=pieces.append))
+        job = await rogue.hear(Job)
+        await rogue.say(Piece(job.id, b"{"), Piece(job.id, b"[" * 10_000), Piece(job.id, b'"0\\n"'))
+        await rogue.say(rogue.answer(job, b'"0\\n"'))
+        await counting
+        assert pieces == ["0\n"]
+        # It takes nothing: the call goes elsewhere, or is refused in words, and never hangs.
+        call = scene.call()
+        for _ in range(5):
+            job = await rogue.hear(Job)
+            await rogue.say(NotRun(job.id, messages.NO_LEASE))
+        assert (await call).code is Code.WORKER_UNAVAILABLE
+
+    told = asyncio.run(scene(nats, attack))
+    assert sorted(told) == [
+        "it answers no job that it has",
+        "it holds no piece of output",
+        "it holds no piece of output",
+        "it signs other answers than it gave",
+    ]
+
+
+def test_an_announcement_of_another_opens_and_ends_nothing(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def attack(scene: Scene) -> None:
+        rogue, dispatcher = scene.rogue, await scene.server.dispatcher()
+        own = subjects.announcement(rogue.key.public)
+        async with tapped(nats, subjects.to_worker(scene.other.public)) as victim:
+            stranger, forged = announce(new_key(), b"x"), announce(scene.other, b"x")
+            odd = (b"", b"\x01", b"\x01" * 65 + BOMB, b"\x01" + os.urandom(1000), stranger)
+            await rogue.tap.send(own, *odd, b"\x01" + bytes(64) + forged[65:], flipped(forged, -1))
+            await rogue.open()
+            await until(lambda: dispatcher.workers["one"][1])
+            session = dispatcher.workers["one"][1]
+            assert victim.frames.empty()
+        # What it said in earlier lives, said again, does not end its session.
+        monkeypatch.setattr("toolkeep.fleet.dispatcher._OPEN_SECONDS", 0.0)
+        for _ in range(20):
+            await rogue.tap.send(own, announce(rogue.key, os.urandom(8)))
+            await rogue.tap.send(own, announce(rogue.key, rogue.boot))
+        call = scene.call()
+        job = await rogue.hear(Job)
+        await rogue.say(rogue.answer(job))
+        assert (await call).value == "HI"
+        assert dispatcher.workers["one"][1] is session
+
+    assert asyncio.run(scene(nats, attack)) == []
