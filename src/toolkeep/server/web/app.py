@@ -28,7 +28,6 @@ from toolkeep.server.web import (
     tokens_page,
     tools_page,
     try_tool_page,
-    workers_page,
 )
 from toolkeep.server.web.browser_security import (
     KEY_HEADER,
@@ -61,7 +60,6 @@ ROUTES: Final = (
     *audit_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
-    *workers_page.ROUTES,
 )
 
 SIGN_IN: Final = "/ui/sign-in"
