@@ -115,7 +115,10 @@ def _brought(keep: Keep, name: str, **changed: Any) -> tuple[Bring, Bundle]:
     return msgspec.structs.replace(brought, **changed), bundle
 
 
-def test_code_that_is_not_what_a_server_may_bring_is_refused(project: Path) -> None:
+def test_code_that_is_not_what_a_server_may_bring_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(project.parent))
     server = TrustedServer(key="k", code=True)
     with Keep() as keep, Keep() as own:
         load(keep, project)
