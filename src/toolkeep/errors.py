@@ -36,6 +36,7 @@
     ├── LockInvalid            ACODE-TSR-075   toolkeep.lock cannot be read
     ├── ImportRefused          ACODE-TSR-076   nothing can be imported from a document or server
     ├── SignInFailed           ACODE-TSR-087   sign-in to an upstream server failed
+    ├── FleetUnavailable       ACODE-TSR-091   NATS, which leads to workers elsewhere, cannot be used
     └── RequestRefused         060 … 086       a request is refused: `server/http/problem_details.py`
 
 Exceptions are for authors, operators and bugs. What a better call could have avoided is a value,
@@ -66,6 +67,7 @@ __all__ = [
     "ExtraMissing",
     "FeatureClosed",
     "FileUnreadable",
+    "FleetUnavailable",
     "ImportRefused",
     "LicenseRequired",
     "LockInvalid",

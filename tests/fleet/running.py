@@ -219,13 +219,11 @@ class RogueServer:
         self.claims: Claims | None = None
         self.jobs = 0
 
-    async def open(self, announced: bytes | None = None) -> None:
+    async def open(self, **changed: Any) -> None:
         """Open a session; the tap hears announcements."""
-        if announced is None:
-            announced = await self.tap.next(ANNOUNCE)
-        self.boot = read_announce(announced).boot
+        self.boot = read_announce(await self.tap.next(ANNOUNCE)).boot
         await self.tap.hear(subjects.to_server(self.key.public, self.reply, "*"))
-        opening = self.opening()
+        opening = self.opening(**changed)
         await self.send(opening.frame)
         self.sealed, self.claims = opening.finish(await self.tap.next(WELCOME))
         await self.say(messages.Renew(0))

@@ -18,6 +18,7 @@ from tests.server.conftest import open_served_keep
 from tests.server.talk import Client, served
 from toolkeep import DefinitionError, Keep, tool
 from toolkeep.server.app_factory import start_traces
+from toolkeep.telemetry.spans import current_traceparent, worker_span
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 exporter = InMemorySpanExporter()
@@ -146,3 +147,16 @@ def test_definitions_are_observed_by_the_four_instruments(keep: Keep) -> None:
         "tools.definitions.by_category",
     }
     assert found["tools.definitions.created"][0].attributes == {"category": "custom"}
+
+
+@pytest.mark.spec("OBS-1")
+def test_a_worker_goes_on_with_the_trace_of_the_server_that_sent_the_call() -> None:
+    exporter.clear()
+    assert current_traceparent() == ""
+    with trace.get_tracer("server").start_as_current_span("execute_tool shout"):
+        sent = current_traceparent()
+    with worker_span(sent, "shout", "c-1"):
+        pass
+    server, worker = spans()
+    assert (worker.name, worker.parent.span_id) == ("run_tool shout", server.context.span_id)
+    assert worker.context.trace_id == server.context.trace_id

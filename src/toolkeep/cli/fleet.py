@@ -1,16 +1,99 @@
 """`toolkeep fleet`: the workers on other machines, and the key that they know this server by."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.tables import Column, say_table
 from toolkeep.errors import Code, ToolkeepError
+
+if TYPE_CHECKING:
+    from toolkeep.config.fleet_settings import FleetSettings
+    from toolkeep.fleet.identity import PrivateKey
+    from toolkeep.fleet.worker_status import WorkerStatus
+
+_WAIT_SECONDS: Final = 2.0
+"""A worker announces itself once a second."""
+_COLUMNS: Final = (
+    Column("NAME", 8),
+    Column("STATE"),
+    Column("FREE"),
+    Column("LABELS", 8, is_optional=True),
+    Column("LEVELS", 8, is_optional=True),
+    Column("VERSION", is_optional=True),
+    Column("SEEN"),
+    Column("TOOLS", 8),
+    Column("WHY", 12),
+)
 
 
 @click.group("fleet")
 def command() -> None:
     """See the workers on other machines."""
+
+
+@command.command("status", short_help="Show which workers are there.")
+@project
+@common
+def status_command(project: Path | None, *, as_json: bool) -> None:
+    """Show the trusted workers: what each may run, how busy it is, and why one is refused.
+
+    It connects as this server does, and waits up to two seconds for workers. The page of a running server,
+    and `/v1/workers`, show the calls that it has there, too.
+    """
+    import asyncio
+
+    import msgspec
+
+    from toolkeep.keep.open import open_state, project_folder, read_configuration, server_key
+
+    root = project_folder(project)
+    state = open_state(root)
+    settings = read_configuration(root, state).fleet
+    if settings is None or state is None:
+        hint = "name workers under fleet: in .agent/config.yml, and accept it with `toolkeep accept`"
+        raise ToolkeepError(Code.CONFIGURATION_INVALID, "no workers are configured here", hint=hint)
+    workers = asyncio.run(_status(settings, server_key(state)))
+    if as_json:
+        print_json([msgspec.to_builtins(one) for one in workers])
+        return
+    say_table(_COLUMNS, [_row(one) for one in workers])
+
+
+async def _status(settings: "FleetSettings", key: "PrivateKey") -> "tuple[WorkerStatus, ...]":
+    """What workers answer within two seconds; a frame that is refused is told as why."""
+    import asyncio
+    import contextlib
+
+    from msgspec.structs import replace
+
+    from toolkeep.fleet.dispatcher import Dispatcher, Refused
+
+    refused: dict[str, str] = {}
+
+    def note(frame: "Refused") -> None:
+        refused[frame.worker] = frame.reason
+
+    dispatcher = Dispatcher(settings, key, refused=note, late=lambda *_: None, signed=lambda _: None)
+    await dispatcher.start()
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(dispatcher.hear_all(), _WAIT_SECONDS)
+        return tuple(
+            one if one.why or one.state != "not seen" else replace(one, why=refused.get(one.name, ""))
+            for one in dispatcher.status()
+        )
+    finally:
+        await dispatcher.close()
+
+
+def _row(one: "WorkerStatus") -> tuple[str, ...]:
+    seen = "never" if one.seen_s is None else f"{one.seen_s:.0f} s ago"
+    free = f"{one.free} of {one.slots}" if one.slots else ""
+    words = (", ".join(one.labels), ", ".join(one.levels), one.version, seen, ", ".join(one.tools))
+    return (one.name, one.state, free, *words, one.why)
 
 
 @command.command("key")
@@ -23,8 +106,8 @@ def key_command(project: Path | None, *, as_json: bool) -> None:
     state = open_state(project_folder(project))
     if state is None:
         raise ToolkeepError(Code.STATE_UNUSABLE, "a server needs a home directory", hint="set HOME")
-    key = server_key(state).public.text
+    key = server_key(state).public
     if as_json:
-        print_json({"key": key})
+        print_json({"key": key.text, "subject": key.token})
     else:
-        say(key)
+        say(key.text)

@@ -55,7 +55,8 @@ def command(
         raise ToolkeepError(Code.STATE_UNUSABLE, "a worker needs a home directory", hint="set HOME")
     key = load_key(Path(state.folder) / "fleet" / "worker.key")
     if show_key:
-        print_json({"key": key.public.text}) if as_json else say(key.public.text)
+        public = key.public
+        print_json({"key": public.text, "subject": public.token}) if as_json else say(public.text)
         return
     configured = read_configuration(root, state).worker or WorkerSettings()
     settings = _settings(configured, servers, labels, trusted, slots)

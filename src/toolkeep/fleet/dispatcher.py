@@ -45,6 +45,7 @@ from toolkeep.fleet.sealed_session import (
     read_announce,
     session_of,
 )
+from toolkeep.fleet.worker_status import WorkerStatus, status_of
 from toolkeep.version import __version__
 
 log = logging.getLogger("toolkeep.fleet")
@@ -58,6 +59,8 @@ _QUEUED: Final = 1_000
 """Calls of one agent that wait for a worker."""
 _ATTEMPTS: Final = 5
 _OLD_SESSIONS: Final = 4
+_SIGN_SECONDS: Final = 0.25
+"""How long a server that leaves waits for signatures: an idle worker signs at once."""
 _STORE_SECONDS: Final = 12.0
 """How long large arguments may take to be stored; a new leader of the object store takes up to 7.4 s."""
 _BRING_SECONDS: Final = 30.0
@@ -176,6 +179,8 @@ class Dispatcher:
         self._reply = os.urandom(8).hex()
         self._hellos = 0
         self._known = {known.key.token: known for known in map(_Known, settings.workers)}
+        self._news = asyncio.Event()
+        """A frame came from a trusted worker, or in its name."""
         self._queue: OrderedDict[str, deque[_Waiter]] = OrderedDict()
         self._transfers: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
@@ -189,6 +194,8 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Disconnect; what runs ends with its lease."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._have_all_signed(), _SIGN_SECONDS)
         for task in (*self._transfers, *([self._ticking] if self._ticking is not None else [])):
             task.cancel()
         await self._link.close()
@@ -200,6 +207,24 @@ class Dispatcher:
             known.trusted.name: (known.trusted, known.current, known.refused)
             for known in self._known.values()
         }
+
+    def status(self) -> tuple[WorkerStatus, ...]:
+        """Every trusted worker, as far as it is known."""
+        return tuple(status_of(*known) for known in self.workers.values())
+
+    async def _have_all_signed(self) -> None:
+        sessions = [session for known in self._known.values() for session in known.sessions]
+        while any(session.has_lease and session.unsigned for session in sessions):
+            await self._next_news()
+
+    async def hear_all(self) -> None:
+        """Wait until every trusted worker is there or refused; for ever if one is silent."""
+        while any(one.state in ("not seen", "silent") for one in self.status()):
+            await self._next_news()
+
+    async def _next_news(self) -> None:
+        self._news.clear()
+        await self._news.wait()
 
     async def run(
         self,
@@ -447,6 +472,8 @@ class Dispatcher:
         except FrameInvalid as error:
             self._refused(Refused(known.trusted.name, str(error)))
             return
+        finally:
+            self._news.set()
         if self._queue:
             self._pump()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Re
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
 from toolkeep.fleet.sealed_session import FrameInvalid
+from toolkeep.fleet.worker_status import WorkerStatus, status_of
 from toolkeep.policy.policy_settings import Grant
 
 log = logging.getLogger("toolkeep.fleet")
@@ -130,6 +132,7 @@ class FleetRunner:
             conversation=request.conversation,
             session=request.session,
             data=msgspec.json.encode(dict(request.data)) if request.data else b"",
+            trace=_traceparent(),
         )
 
     async def dispatcher(self) -> Dispatcher:
@@ -157,11 +160,31 @@ class FleetRunner:
         await dispatcher.start()
         return dispatcher
 
+    async def connect(self) -> None:
+        """Look for workers now; without NATS, with the first call that needs one."""
+        try:
+            await self.dispatcher()
+        except RunRefused as error:
+            log.warning("no worker can be reached", extra={"reason": error.reason})
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        """Every trusted worker, as far as it is known."""
+        for started in reversed(list(self._dispatchers.values())):
+            if started.done() and not started.cancelled() and not started.exception():
+                return started.result().status()
+        return tuple(status_of(trusted, None, "") for trusted in self._settings.workers)
+
     async def close(self) -> None:
         """Disconnect on this event loop."""
         started = self._dispatchers.pop(asyncio.get_running_loop(), None)
         if started is not None and started.done() and not started.cancelled() and not started.exception():
             await started.result().close()
+
+
+def _traceparent() -> str:
+    """The trace that this call belongs to, if calls of this process are traced."""
+    spans = sys.modules.get("toolkeep.telemetry.spans")
+    return "" if spans is None else str(spans.current_traceparent())
 
 
 def _note(slot: Any, ran: Ran) -> None:

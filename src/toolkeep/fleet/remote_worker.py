@@ -111,6 +111,11 @@ class WorkerSession:
         return self.claims.slots - self._others - len(self.flights) - self.reserved
 
     @property
+    def unsigned(self) -> int:
+        """Answers that the worker has not signed yet."""
+        return len(self._transcript)
+
+    @property
     def has_lease(self) -> bool:
         """Whether the worker may still run what it has; new jobs are sent only then."""
         return time.monotonic() < self._dead_at

@@ -1,4 +1,4 @@
-"""What was asked and answered in a session, as the worker signs it: once a second, or for 256 answers.
+"""What was asked and answered in a session, as the worker signs it: each second, after 256 answers, or idle.
 
 Seals are symmetric: they prove nothing to a third party, as the server could have made them itself. The
 worker's signature covers each job and its final answer, by hash; the server's own log, which holds the same

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, Final
 
 import msgspec
@@ -156,7 +158,8 @@ class Jobs(Take):
     async def _run(self, session: ServerSession, job: Job, tool: RegisteredTool) -> None:
         try:
             arguments, data = await self._body(job.arguments), await self._body(job.data)
-            outcome = await self._calls.run(self._decided(session, job, tool, arguments, data))
+            with _span(job):
+                outcome = await self._calls.run(self._decided(session, job, tool, arguments, data))
             answer = await self._fitted(self._answer(job, outcome), tool)
         except _NoArguments as error:
             self._tasks.pop((session.id, job.id), None)
@@ -254,6 +257,15 @@ class Jobs(Take):
 @lru_cache(maxsize=1_000)
 def _grant(capabilities: tuple[str, ...], permissions: tuple[str, ...]) -> Grant:
     return Grant.read(capabilities=capabilities, permissions=permissions)
+
+
+def _span(job: Job) -> AbstractContextManager[None]:
+    """A span in the trace that the job belongs to, where OpenTelemetry is installed."""
+    if not job.trace or find_spec("opentelemetry") is None:
+        return nullcontext()
+    from toolkeep.telemetry.spans import worker_span
+
+    return worker_span(job.trace, job.tool, job.id.rpartition(".")[0])
 
 
 class _NoArguments(Exception):

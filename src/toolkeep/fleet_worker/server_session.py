@@ -180,7 +180,8 @@ class ServerSession:
         while len(self._answers) > _UNHEARD:
             del self._answers[next(iter(self._answers))]
         self._transcript.add(answer.id, job_hash, packed)
-        if len(self._transcript) >= BATCH:
+        # A server may leave after its last call.
+        if len(self._transcript) >= BATCH or not self.running:
             self.sign()
 
 

@@ -85,6 +85,8 @@ class Worker:
         for session in self._confirmed():
             session.beat(is_draining=True)
         await self._jobs.settle()
+        for session in self._confirmed():  # signs the last answers
+            session.beat(is_draining=True)
         self._is_over.set()
 
     async def _beat_until_over(self) -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from toolkeep.execution.persistent.pool import PersistentProgram
     from toolkeep.execution.registered_code import RegisteredCode
     from toolkeep.fleet.fleet_runner import FleetRunner, GrantOf
+    from toolkeep.fleet.worker_status import WorkerStatus
     from toolkeep.flow.host_session import Session
     from toolkeep.flow.tracker import Flow
     from toolkeep.keep.decided_calls import DecidedCalls
@@ -627,6 +628,24 @@ class Keep(ToolCatalog):
         """The programs and upstream servers that persist between calls, with their grant, running or
         stopped."""
         return () if self._made is None else self._made.processes.programs()
+
+    def workers(self) -> "tuple[WorkerStatus, ...] | None":
+        """The workers on other machines, as far as they are known; None without `fleet` in the
+        configuration."""
+        if self._fleet is None:
+            return None
+        made = self._made
+        return made.fleet.workers() if made is not None and made.fleet is not None else ()
+
+    async def connect_workers(self) -> None:
+        """Look for workers now, and not when the first call needs one."""
+        if self._fleet is not None and (fleet := self._pipeline.fleet) is not None:
+            await fleet.connect()
+
+    async def disconnect_workers(self) -> None:
+        """Leave the workers of this event loop; what they run ends with their leases."""
+        if self._made is not None:
+            await self._made.leave_fleet()
 
     async def call(
         self,

@@ -214,6 +214,10 @@ class Pipeline:
         """Terminate every confined process of this event loop."""
         await self.processes.close()
         await self.sandbox.close()
+        await self.leave_fleet()
+
+    async def leave_fleet(self) -> None:
+        """Disconnect from the workers of this event loop."""
         if self.fleet is not None and self._fleet_records is not None:
             await self.fleet.close()
             await self._fleet_records.close()

@@ -85,6 +85,8 @@ def start_metrics(keep: Keep) -> "Metrics":
 
     names = [held.name for tool in keep.tools() for held in keep.versions(tool.name)]
     metrics = Metrics(names, lambda: len(keep))
+    if keep.workers() is not None:
+        metrics.watch_workers(lambda: keep.workers() or ())
     keep.subscribe(metrics, timed=True)
     return metrics
 

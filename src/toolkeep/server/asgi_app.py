@@ -176,6 +176,8 @@ class KeepApp:
             event = await receive()
             if event["type"] == "lifespan.shutdown":
                 await self.shutdown()
+            else:
+                await self.service.keep.connect_workers()
             await send({"type": event["type"] + ".complete"})
             if event["type"] == "lifespan.shutdown":
                 return
@@ -193,6 +195,7 @@ class KeepApp:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             log.error("calls were still running at shutdown", extra={"count": self.service.calls.in_flight})  # noqa: TRY400 -- a count
+        await self.service.keep.disconnect_workers()
         self.service.authenticator.close()
 
 

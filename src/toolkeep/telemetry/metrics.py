@@ -6,7 +6,8 @@ could invent names without end (label cardinality). A removed tool keeps no labe
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -19,6 +20,26 @@ _VALIDATION_BUCKETS: Final = (
 )  # fmt: skip
 _CALL_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
 _STATUSES: Final = ("ok", "pending", "error")
+
+
+class WorkerLoad(Protocol):
+    """A worker on another machine."""
+
+    @property
+    def state(self) -> str:
+        """`ready` if it takes calls."""
+
+    @property
+    def free(self) -> int:
+        """Its free slots."""
+
+    @property
+    def jobs(self) -> int:
+        """Calls that it has."""
+
+
+def _total(states: Callable[[], Iterable[WorkerLoad]], count: Callable[[WorkerLoad], int]) -> int:
+    return sum(map(count, states()))
 
 
 class _Bound:
@@ -77,6 +98,12 @@ class Metrics:
             "Audit logs that were cut, rewritten, forked or no longer published.",
             registry=registry,
         )
+        self.refused_frames = Counter(
+            "toolkeep_worker_frames_refused",
+            "Frames in the name of workers that counted for nothing.",
+            ["worker"],
+            registry=registry,
+        )
         self._known: set[str] = set()
         self._bound = {UNKNOWN: _Bound(self, UNKNOWN)}
         self._counted: dict[type[Event], Callable[[Any], None]] = {
@@ -87,9 +114,21 @@ class Metrics:
             events.ToolUnanswered: self._unanswered,
             events.CallEnded: self._ended,
             events.AuditAlarm: lambda _: self.audit_alarms.inc(),
+            events.WorkerRefused: lambda event: self.refused_frames.labels(event.worker).inc(event.count),
         }
         for name in tool_names:
             self._register(name)
+
+    def watch_workers(self, states: Callable[[], Iterable[WorkerLoad]]) -> None:
+        """Show the workers on other machines, too."""
+        shown: dict[str, tuple[str, Callable[[WorkerLoad], int]]] = {
+            "toolkeep_workers_ready": ("Workers with a free slot.", lambda one: one.state == "ready"),
+            "toolkeep_worker_slots_free": ("Free slots of workers.", lambda one: one.free),
+            "toolkeep_worker_jobs": ("Calls that workers have.", lambda one: one.jobs),
+        }
+        for name, (about, count) in shown.items():
+            gauge = Gauge(name, about, registry=self.registry)
+            gauge.set_function(partial(_total, states, count))
 
     def __call__(self, event: Event) -> None:
         """Count one event."""

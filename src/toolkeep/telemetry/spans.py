@@ -92,6 +92,27 @@ def continued(carrier: Mapping[str, str]) -> Iterator[None]:
         context.detach(token)
 
 
+def current_traceparent() -> str:
+    """The trace context of the running call, for another machine; empty without one."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier.get("traceparent", "")
+
+
+@contextlib.contextmanager
+def worker_span(traceparent: str, tool_name: str, call_id: str) -> Iterator[None]:
+    """The span of a call that a worker runs, in the trace of the server that sent it."""
+    attributes = {"gen_ai.tool.name": tool_name, "gen_ai.tool.call.id": call_id}
+    tracer = trace.get_tracer(SCOPE)
+    with (
+        continued({"traceparent": traceparent}),
+        tracer.start_as_current_span(
+            f"run_tool {tool_name}", kind=SpanKind.CONSUMER, attributes=attributes, record_exception=False
+        ),
+    ):
+        yield
+
+
 class DefinitionInstruments:
     """OpenTelemetry instruments for definitions; subscribe it to a keep's events."""
 

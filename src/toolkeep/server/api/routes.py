@@ -11,6 +11,8 @@ import msgspec
 
 from toolkeep.errors import Code
 from toolkeep.execution.persistent.pool import PersistentProgram
+from toolkeep.fleet.worker_status import WorkerStatus
+from toolkeep.keep.keep import Keep
 from toolkeep.server.api import (
     approval_routes,
     audit_routes,
@@ -25,7 +27,7 @@ from toolkeep.server.api.common_parameters import NONE_MATCH, TAG
 from toolkeep.server.api.health import Readiness
 from toolkeep.server.http.oauth_metadata import PATH, ResourceMetadata, resource_metadata
 from toolkeep.server.http.openapi_document import document
-from toolkeep.server.http.problem_details import RequestRefused
+from toolkeep.server.http.problem_details import RequestRefused, not_found
 from toolkeep.server.http.request import Request
 from toolkeep.server.http.responses import Response, json_response, tagged
 from toolkeep.server.http.route_table import ResponseSpec, Route
@@ -37,6 +39,18 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 async def _list_programs(service: Service, request: Request) -> Response:
     return json_response(service.keep.persistent_programs())
+
+
+async def _list_workers(service: Service, request: Request) -> Response:
+    return json_response(listed_workers(service.keep))
+
+
+def listed_workers(keep: Keep) -> tuple[WorkerStatus, ...]:
+    """The workers on other machines; raises where the configuration has no `fleet`."""
+    workers = keep.workers()
+    if workers is None:
+        raise not_found("fleet")
+    return workers
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +113,20 @@ _PROGRAMS: Final = (
     ),
 )
 
+_WORKERS: Final = (
+    Route(
+        method="GET",
+        path="/v1/workers",
+        name="listWorkers",
+        about="The workers on other machines, as this server sees them.",
+        handler=_list_workers,
+        scopes=(Scope.AUDIT_READ,),
+        tag="tools",
+        gives={200: ResponseSpec(about="The workers.", kind=tuple[WorkerStatus, ...])},
+        problems=(404,),
+    ),
+)
+
 _HEALTH: Final = (
     Route(
         method="GET",
@@ -157,6 +185,7 @@ ROUTES: Final = (
     *tool_routes.ROUTES,
     *definition_routes.ROUTES,
     *_PROGRAMS,
+    *_WORKERS,
     *call_routes.ROUTES,
     *session_routes.ROUTES,
     *approval_routes.ROUTES,

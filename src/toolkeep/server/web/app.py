@@ -75,7 +75,7 @@ class PageApp:
         self._codes = codes
         self._service = app.service
         self._assets = Assets()
-        self._renderer = Renderer(self._assets)
+        self._renderer = Renderer(self._assets, has_workers=app.service.keep.workers() is not None)
         self._table = RouteTable(ROUTES)
         shared = app.service.keep.shared
         self.sessions = Sessions(

@@ -1,14 +1,15 @@
-"""The overview: call statistics, pending approvals, and tools that need attention."""
+"""The overview: call statistics, pending approvals, tools that need attention; and workers elsewhere."""
 
 import asyncio
 from typing import Any, Final
 
 from toolkeep.server.api import approval_routes
+from toolkeep.server.api.routes import listed_workers
 from toolkeep.server.api.statistics import PERIODS, StatisticsView
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
-from toolkeep.server.web.templates_env import places
+from toolkeep.server.web.templates_env import WORKERS, places
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -53,6 +54,11 @@ async def _overview(service: Service, request: PageRequest) -> Response:
     )
 
 
+async def _workers(service: Service, request: PageRequest) -> Response:
+    template = "parts/workers.html" if request.wants_part else "workers.html"
+    return request.renderer.page(request, template, workers=listed_workers(service.keep))
+
+
 def _calls(view: StatisticsView) -> dict[str, Any]:
     return {
         "times": view.times,
@@ -76,4 +82,7 @@ def _latency(view: StatisticsView) -> dict[str, Any]:
 
 _HOURS: Final = Parameter(name="hours", about="", choices=tuple(map(str, PERIODS)), default="24")
 
-ROUTES: Final = (page_route("GET", "/ui/", _overview, _AREAS, _HOURS),)
+ROUTES: Final = (
+    page_route("GET", "/ui/", _overview, _AREAS, _HOURS),
+    page_route("GET", WORKERS, _workers, (Scope.AUDIT_READ,)),
+)

@@ -8,6 +8,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -47,6 +48,9 @@ _KINDS: Final = {
 """Display names of record kinds."""
 
 
+WORKERS: Final = "/ui/workers"
+
+
 class Place(msgspec.Struct, frozen=True):
     """One entry of the navigation."""
 
@@ -60,6 +64,7 @@ NAVIGATION: Final = (
     Place("/ui/", "Overview", "pulse", (Scope.AUDIT_READ,)),
     Place("/ui/approvals", "Approvals", "inbox", (Scope.APPROVE,)),
     Place("/ui/tools", "Tools", "tools", (Scope.TOOLS_READ,)),
+    Place(WORKERS, "Workers", "workers", (Scope.AUDIT_READ,)),
     Place("/ui/audit", "Audit", "scroll", (Scope.AUDIT_READ,)),
     Place("/ui/policies", "Policies", "shield", (Scope.POLICIES_READ,)),
     Place("/ui/tokens", "Tokens", "key", (Scope.TOKENS,)),
@@ -79,7 +84,7 @@ class Rendered(Protocol):
 class Renderer:
     """Renders pages and parts of pages."""
 
-    def __init__(self, assets: Assets) -> None:
+    def __init__(self, assets: Assets, *, has_workers: bool = False) -> None:
         self._environment = Environment(
             loader=FileSystemLoader(_TEMPLATES),
             # Escaping and `finalize` apply to every value: a forgotten filter would be stored XSS.
@@ -105,7 +110,8 @@ class Renderer:
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
             "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
         }
-        self._environment.globals |= {"asset": assets.address, "places": places}
+        shown = partial(places, has_workers=has_workers)
+        self._environment.globals |= {"asset": assets.address, "places": shown}
 
     def page(self, request: Rendered, template: str, *, status: int = 200, **data: Any) -> Response:
         """A response with a page, or a part of one."""
@@ -154,9 +160,10 @@ def kind_text(kind: object) -> str:
     return _KINDS.get(str(kind), str(kind))
 
 
-def places(caller: Caller | None) -> list[Place]:
+def places(caller: Caller | None, *, has_workers: bool = False) -> list[Place]:
     """The navigation entries for a caller."""
-    return [] if caller is None else [one for one in NAVIGATION if any(map(caller.has_scope, one.scopes))]
+    known = [one for one in NAVIGATION if has_workers or one.path != WORKERS]
+    return [] if caller is None else [one for one in known if any(map(caller.has_scope, one.scopes))]
 
 
 def _seen(value: Any) -> Any:

@@ -1,0 +1,61 @@
+"""What a server knows of its workers, for operators."""
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from toolkeep.config.fleet_settings import TrustedWorker
+    from toolkeep.fleet.remote_worker import WorkerSession
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A trusted worker as one server sees it."""
+
+    name: str
+    key: str
+    state: Literal["ready", "full", "draining", "silent", "refused", "not seen"]
+    why: str = ""
+    """Why it is refused, or not seen."""
+    labels: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    """Isolation levels that its machine was seen to provide."""
+    tools: tuple[str, ...] = ()
+    slots: int = 0
+    free: int = 0
+    jobs: int = 0
+    """Calls of this server that it has; others may have slots, too."""
+    version: str = ""
+    seen_s: float | None = None
+    """Seconds since it was heard of; None if it never was."""
+
+
+def status_of(trusted: "TrustedWorker", session: "WorkerSession | None", why: str) -> WorkerStatus:
+    """What is known of a worker by the session with it, or why there is none."""
+    if session is None:
+        state: Literal["refused", "not seen"] = "refused" if why else "not seen"
+        return WorkerStatus(name=trusted.name, key=trusted.key, state=state, why=why)
+    claims, free = session.claims, max(0, session.free)
+    return WorkerStatus(
+        name=trusted.name,
+        key=trusted.key,
+        state=_state(session),
+        why=why,
+        labels=claims.labels,
+        levels=claims.levels,
+        tools=tuple(sorted(name for name, _, _ in session.tools)),
+        slots=claims.slots,
+        free=free,
+        jobs=len(session.flights),
+        version=claims.version,
+        seen_s=round(time.monotonic() - session.seen_at, 1),
+    )
+
+
+def _state(session: "WorkerSession") -> Literal["ready", "full", "draining", "silent"]:
+    if not session.has_lease:
+        return "silent"
+    if session.is_draining:
+        return "draining"
+    return "ready" if session.free > 0 else "full"
