@@ -163,7 +163,7 @@ def test_a_pipe_in_the_place_of_a_program_is_not_waited_for(tmp_path: Path) -> N
     hashes: list[dict[str, str]] = []
     reader = threading.Thread(target=lambda: hashes.append(hash_code([program], tmp_path)), daemon=True)
     reader.start()
-    reader.join(5)
+    reader.join(30)
     try:
         assert hashes == [{"bin/greet": ABSENT}]
     finally:

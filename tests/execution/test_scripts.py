@@ -237,6 +237,6 @@ def test_a_call_that_is_given_up_during_the_import_says_so_in_the_log(
     (tmp_path / "named_by_reference.py").write_text("import time\ntime.sleep(60)\n")
     data = {"name": "named", "description": "Never imported.", "side_effects": ["None"]}
     keep.register(Offer(tool=data, runner=Run(kind="python", target="named_by_reference:plain")))
-    assert keep.call_sync("named", {}, timeout_s=1.5).code is Code.TIMED_OUT
+    assert keep.call_sync("named", {}, timeout_s=4).code is Code.TIMED_OUT
     (said,) = [record for record in caplog.records if record.name == "toolkeep.sandbox"]
     assert said.getMessage() == "a call was given up while its worker was still importing the tool"

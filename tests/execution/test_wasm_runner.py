@@ -277,11 +277,11 @@ def test_a_bad_address_does_not_end_a_host_that_handles_signals_itself(tmp_path:
 # --- limits -------------------------------------------------------------------------------------
 
 
-def running() -> list[threading.Thread]:
+def running(patience_s: float = 10) -> list[threading.Thread]:
     """The threads of tools that do not end by themselves; one that has answered takes a moment to."""
     found = [thread for thread in threading.enumerate() if thread.name == "toolkeep-tool"]
     for thread in found:
-        thread.join(1)
+        thread.join(patience_s)
     return [thread for thread in found if thread.is_alive()]
 
 
@@ -518,7 +518,7 @@ def test_a_module_that_waits_for_a_file_is_answered_for_and_holds_its_slot(keep:
     os.mkfifo("docs/pipe")
     result = keep.call_sync("tool", {"path": "docs"}, agent="ada", timeout_s=0.5)
     assert (result.code, "still runs" in result.text) == (Code.TIMED_OUT, True)
-    (waiting,) = running()
+    (waiting,) = running(1)
     assert keep._pipeline.admission.running == 1
     os.close(os.open("docs/pipe", os.O_WRONLY))
     keep.close()

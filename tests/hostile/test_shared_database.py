@@ -188,8 +188,11 @@ def test_what_was_withdrawn_is_altered_and_no_call_is_made_until_it_is_back(
         refused = keep.call_sync("hello", {})
         assert refused.code is Code.STORE_UNAVAILABLE
         assert "127.0.0.1" not in str(refused.to_dict())  # where the database is, is not the model's to know
+        assert keep.shared is not None
+        assert not keep.shared.is_usable()  # so the load balancer sends it nothing
         attacker.run("DROP TABLE shared_registers", "ALTER TABLE saved RENAME TO shared_registers")
         soon(lambda: keep.call_sync("hello", {}).ok)
+        assert keep.shared.is_usable()
 
 
 def test_visitors_of_the_page_are_not_told_where_the_database_is(
@@ -216,3 +219,13 @@ def test_tokens_can_be_listed_whatever_times_of_use_the_database_has(
             row = f"('{made.token.id}', '{at}')"
             attacker.run("DELETE FROM shared_token_uses", f"INSERT INTO shared_token_uses VALUES {row}")  # noqa: S608
             assert [token.last_used_at for token in Tokens(table).list()] == [None]
+
+
+def test_a_session_whose_name_is_no_text_for_postgresql_fails_no_call(
+    attacker: Attacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any client can send one; calls of others are read and stored with it, in one transaction."""
+    with open_server(tmp_path, monkeypatch, attacker.url, more="flow: {policy: standard}\n") as keep:
+        keep.register(tool(name="hello", effects="none", danger="low")(hello))
+        soon(lambda: keep.call_sync("hello", {}).ok)
+        assert keep.call_sync("hello", {}, session="a\0b").ok

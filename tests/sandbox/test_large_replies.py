@@ -40,7 +40,7 @@ class Meanwhile:
 
     def __call__(self, *given: Any) -> Any:
         self._begun.set()
-        self.had_turns.append(self._had_turns.wait(5))
+        self.had_turns.append(self._had_turns.wait(30))
         return self._read(*given)
 
     async def beside(self, work: Coroutine[Any, Any, T]) -> T:

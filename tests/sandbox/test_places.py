@@ -52,7 +52,7 @@ def test_who_gives_up_waiting_holds_nothing(filled_by: str) -> None:
         await asyncio.gather(given_up, return_exceptions=True)
         places.release(filled_by)
         for owner in ("me", "others"):
-            await asyncio.wait_for(places.take(owner), 5)
+            await asyncio.wait_for(places.take(owner), 30)
             places.release(owner)
         return places._shares == {}
 

@@ -854,13 +854,16 @@ def _check_loop() -> None:
 
 
 def named(given: object) -> str:
-    """A name or id as the log can hold it, whatever a model or client sent: bounded, valid Unicode."""
+    """A name or id as the log can hold it, whatever a model or client sent: bounded, valid Unicode, no NUL.
+
+    PostgreSQL takes no NUL in a text, and would fail the calls of others in the same transaction, too.
+    """
     if given == "":
         return ""
     text = given if type(given) is str else str(given)
-    if text.isascii() and len(text) <= NAMED_CHARS:
+    if text.isascii() and len(text) <= NAMED_CHARS and "\0" not in text:
         return text
-    return text[:NAMED_CHARS].encode("utf-8", "replace").decode()
+    return text[:NAMED_CHARS].encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def _within(request: ToolCall, tool: RegisteredTool) -> tuple[float, int] | Refusal:

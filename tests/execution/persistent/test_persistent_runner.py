@@ -170,9 +170,12 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ToolRes
             found = {}
             for number, how in enumerate(FAILURES):
                 name = f"talk_{number}"
-                seconds = {"max_execution_time": 1 if how == "hang" else 20}
-                keep.register(source().tool(definition(name, constraints=seconds)))
-                found[how] = [await keep.call(name, {"how": word}) for word in (how, "well")]
+                keep.register(source().tool(definition(name, constraints={"max_execution_time": 20})))
+                seconds = 1 if how == "hang" else None
+                found[how] = [
+                    await keep.call(name, {"how": how}, timeout_s=seconds),
+                    await keep.call(name, {"how": "well"}),
+                ]
             return found
 
     return asyncio.run(main())

@@ -73,6 +73,14 @@ def test_what_is_old_is_deleted_and_what_goes_on_is_kept(postgres: Cluster) -> N
     assert (streams, count(postgres, "messages")) == ([0, 3], 0)
 
 
+def test_names_of_clients_that_are_no_text_for_postgresql_fail_nothing(postgres: Cluster) -> None:
+    async def act(peers: Peers) -> list[object]:
+        found = peers.work.find("a\0b", "call", "a"), peers.request("a\0b", "answer", b"")
+        return [*await asyncio.gather(*found), await peers.work.find("unknown", "call", "a")]
+
+    assert run(postgres, act) == [None, None, None]
+
+
 def test_forged_messages_are_deleted_unread(postgres: Cluster) -> None:
     async def act(peers: Peers) -> list[StoredMessage]:
         row = f"'forged', '{peers.server}', 'x', now(), 'x'"

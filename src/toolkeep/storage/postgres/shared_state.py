@@ -56,6 +56,7 @@ class SharedState:
         self.approvals = PostgresApprovals(self._opened(), self._key, self.changes, folder)
         self.sessions = PostgresSessionStates(self._opened(), self._opened(), self._key)
         self._peers: Peers | None = None
+        self._state: SharedKeepState | None = None
 
     def exchange_logs(self, log: AuditLog, bodies: BodyWriter, alarm: Alarm) -> LogExchange:
         """Begin to watch the logs of other servers, and have them watch this one; the caller closes it."""
@@ -73,7 +74,8 @@ class SharedState:
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""
-        return SharedKeepState(self._folder, self._register("switches", bool), self.changes)
+        self._state = SharedKeepState(self._folder, self._register("switches", bool), self.changes)
+        return self._state
 
     def watch_tokens(self, changed: Callable[[], object]) -> None:
         """Call `changed` in another thread whenever a server changed a token."""
@@ -96,9 +98,10 @@ class SharedState:
         return self._derived(b"toolkeep secrets")
 
     def is_usable(self) -> bool:
-        """Whether the database answers, and was not restored from a backup unnoticed."""
+        """Whether the database answers, was not restored unnoticed, and what is withdrawn is known."""
         self.changes.start()
-        return self.changes.is_current and not self._history.is_behind
+        knows_withdrawn = self._state is None or not self._state.problem()
+        return self.changes.is_current and not self._history.is_behind and knows_withdrawn
 
     def peers(self) -> Peers:
         """What this server and the others tell each other about their clients."""

@@ -68,6 +68,8 @@ class WorkRows:
 
     async def find(self, name: str, kind: Kind, agent: str) -> StoredWork | None:
         """A piece of work of an agent; None if there is none that a server of ours wrote."""
+        if not (name.isascii() and name.isprintable()):
+            return None  # none of ours; as no text for PostgreSQL, it would fail requests of others, too
 
         def read(connection: Any) -> StoredWork | None:
             row = connection.execute(_FIND, (name, kind, agent)).fetchone()
