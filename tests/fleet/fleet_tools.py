@@ -78,6 +78,12 @@ def look_anywhere(mirrored: str) -> str:
     return Path(mirrored[::-1]).read_text()
 
 
+@tool(**{**STRICT, "side_effects": ["NetRead"], "capabilities": ["net.read"]})
+def reach(url: Annotated[str, Touches("net.read")]) -> str:
+    """Reach a host."""
+    return url
+
+
 @tool(**{**NOTHING, "constraints": {"required_isolation": "restricted"}})
 def add(a: int, b: int) -> int:
     """Add two numbers where nothing is within reach."""

@@ -38,9 +38,9 @@ from toolkeep.stores.records import MemoryRecord
 
 TOOLS = (
     fleet_tools.shout, fleet_tools.wait, fleet_tools.act, fleet_tools.sign_in, fleet_tools.count,
-    fleet_tools.break_rules, fleet_tools.note, fleet_tools.look, fleet_tools.look_anywhere, fleet_tools.add,
+    fleet_tools.break_rules, fleet_tools.note, fleet_tools.look, fleet_tools.look_anywhere, fleet_tools.add, fleet_tools.reach,
 )  # fmt: skip
-NAMES = ("shout", "wait", "act", "sign_in", "count", "break_rules", "note", "look", "look_anywhere", "add")
+NAMES = tuple(one.definition.name for one in TOOLS)
 LEVELS = ("standard", "strict")
 LEASE = 60.0
 """Long: the watchdog of a worker in this process would end the tests."""

@@ -257,8 +257,14 @@ def test_a_server_reaches_no_more_of_the_workers_disk_than_the_worker_lets_it(
         narrow = {"capabilities": (f"fs.read:{shown}/none",)}
         assert (await ended("look", **path(shown / "file"), **narrow)).failure is not None
         assert (await ended("look_anywhere", **mirrored["in"], **narrow)).failure is not None
+        # The addresses behind a name are the worker's to allow.
+        url = {"arguments": b'{"url":"http://api.corp/"}'}
+        for held, is_allowed in (("api.corp", True), ("api.corp=10.0.0.0/8", False), ("api.corp:81", False)):
+            said = await ended("reach", **url, capabilities=(f"net.read:{held}",))
+            assert (said.failure is None) is is_allowed
         for odd in ({"capabilities": ("fs.read:",)}, {"capabilities": ("nonsense:x",)}, {"arguments": b"\xff"},
                     {"arguments": b"{"}, {"arguments": b'{"path":1}'}, {"arguments": b'{"path":"a","b":1}'}):  # fmt: skip
             assert (await ended("look", **{**path(shown / "file"), **odd})).failure is not None
 
-    asyncio.run(scene(nats, attack, capabilities=(Capability("fs.read", str(shown)),)))
+    may = Capability("fs.read", str(shown)), Capability("net.read", "api.corp")
+    asyncio.run(scene(nats, attack, capabilities=may))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fleet.nats_server import NatsServer
-from tests.fleet.running import RogueWorker, Server, new_key, tapped, trusted, until
+from tests.fleet.running import NAMES, RogueWorker, Server, new_key, tapped, trusted, until
 from tests.hostile.fleet.test_rogue_servers import BOMB, ENDLESS, LOW_ORDER, flipped
 from toolkeep import Code
 from toolkeep.fleet import messages, subjects
@@ -101,19 +101,7 @@ def test_a_forged_welcome_opens_no_session(nats: NatsServer, name: str) -> None:
         _, session, _ = (await scene.server.dispatcher()).workers["one"]
         assert session is None
 
-    tools = (
-        "shout",
-        "wait",
-        "act",
-        "sign_in",
-        "count",
-        "break_rules",
-        "note",
-        "look",
-        "look_anywhere",
-        "add",
-    )
-    assert asyncio.run(scene(nats, attack, tools=tools)) == [reason]
+    assert asyncio.run(scene(nats, attack, tools=NAMES)) == [reason]
 
 
 async def _forged(scene: Scene, job: Job) -> None:
