@@ -159,7 +159,7 @@ class ConsentItems:
             yield self._effect("grants", what, f"/audit/witness_for/{index}")
 
     def _fleet_grants(self) -> Iterator[Effect]:
-        fleet = self._document.data.get("fleet") or {}
+        fleet = at(self._document.data, "/fleet") or {}
         for tool, label in (fleet.get("runs_on") or {}).items():
             on = f" with the label '{visible(label)}'" if label else ""
             where = f"go to workers{on} through NATS at {self._nats('fleet')}"
@@ -175,7 +175,7 @@ class ConsentItems:
             yield self._effect("grants", visible(what), f"/fleet/workers/{index}")
 
     def _worker_grants(self) -> Iterator[Effect]:
-        worker = self._document.data.get("worker") or {}
+        worker = at(self._document.data, "/worker") or {}
         if worker.get("nats"):
             what = f"a worker here takes calls through NATS at {self._nats('worker')}"
             yield self._effect("grants", what, "/worker/nats")
