@@ -58,24 +58,25 @@ class NatsLink:
             ) from error
         self._client = client = Client()
         try:
-            await client.connect(
-                list(self._settings.servers),
-                name=self._name,
-                connect_timeout=_CONNECT_SECONDS,
-                reconnect_time_wait=_AGAIN_SECONDS,  # type: ignore[arg-type]  # any number of seconds
-                max_reconnect_attempts=-1,
-                ping_interval=_PING_SECONDS,
-                no_echo=True,
-                error_cb=self._failed,
-                disconnected_cb=self._lost,
-                reconnected_cb=self._back,
-                **self._credentials(),
-            )
+            async with asyncio.timeout(_CONNECT_SECONDS):  # nats-py would try for ever
+                await client.connect(
+                    list(self._settings.servers),
+                    name=self._name,
+                    connect_timeout=_CONNECT_SECONDS,
+                    reconnect_time_wait=_AGAIN_SECONDS,  # type: ignore[arg-type]  # any number of seconds
+                    max_reconnect_attempts=-1,
+                    ping_interval=_PING_SECONDS,
+                    no_echo=True,
+                    error_cb=self._failed,
+                    disconnected_cb=self._lost,
+                    reconnected_cb=self._back,
+                    **self._credentials(),
+                )
         except (TimeoutError, OSError, Error, ValueError) as error:
             with contextlib.suppress(Exception):
                 await client.close()
             hint = "check fleet.nats, its credentials, and that the server runs"
-            raise FleetUnavailable(f"NATS does not answer: {type(error).__name__}", hint=hint) from error
+            raise FleetUnavailable("NATS does not answer", hint=hint) from error
 
     def _credentials(self) -> dict[str, Any]:
         settings, given = self._settings, dict[str, Any]()
