@@ -146,9 +146,9 @@ class FleetRunner:
         try:
             return await asyncio.shield(started)
         except ToolkeepError as error:
-            raise RunRefused(
-                error.code, f"No worker can be reached: {error.message}", "Try again soon."
-            ) from error
+            # The reason may name the path of a key or an address: for the operator's log, not for a model.
+            log.error("workers cannot be reached", extra={"reason": error.message})  # noqa: TRY400 -- whole
+            raise RunRefused(error.code, "No worker can be reached", "Try again soon.") from error
 
     async def _start(self) -> Dispatcher:
         reports = self._reports

@@ -156,7 +156,6 @@ class WorkerSession:
         """Send a job, for which a slot was reserved; raises `FrameInvalid` if no frame can hold it."""
         self.reserved -= 1
         packed = self.say(flight.job)
-        self.flights[flight.job.id] = flight
         flight.job_hash = hashlib.sha256(packed).digest()
         flight.sent_at = time.monotonic()
         self.flights[flight.job.id] = flight

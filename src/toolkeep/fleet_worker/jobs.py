@@ -35,7 +35,7 @@ from toolkeep.fleet.messages import (
 )
 from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
 from toolkeep.fleet_worker.delivered_code import CodeRefused, DeliveredCode
-from toolkeep.fleet_worker.server_session import ServerSession, Take
+from toolkeep.fleet_worker.server_session import ServerSession
 from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
 from toolkeep.keep.decided_calls import DecidedCall
 from toolkeep.keep.keep import Keep
@@ -49,7 +49,7 @@ _DELIVER_SECONDS: Final = 30.0
 """How long a large result is tried to be stored, while the lease lasts."""
 
 
-class Jobs(Take):
+class Jobs:
     """Jobs of all servers."""
 
     def __init__(self, keep: Keep, slots: int, levels: tuple[str, ...], bodies: BodyStore) -> None:

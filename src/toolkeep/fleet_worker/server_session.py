@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -29,24 +29,20 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Take:
+class JobHandler(Protocol):
     """What a worker does with jobs."""
 
     def begin(self, session: "ServerSession", job: Job) -> None:
         """Run a job."""
-        raise NotImplementedError
 
     def end(self, session: "ServerSession", job_id: str) -> None:
         """Cancel a job."""
-        raise NotImplementedError
 
     def taken(self) -> int:
         """Slots that jobs hold."""
-        raise NotImplementedError
 
     def bring(self, session: "ServerSession", brought: Bring) -> None:
         """Take a tool with its code."""
-        raise NotImplementedError
 
 
 class ServerSession:
@@ -59,7 +55,7 @@ class ServerSession:
         sealed: SealedSession,
         lease_s: float,
         send: Callable[[bytes], None],
-        jobs: Take,
+        jobs: JobHandler,
     ) -> None:
         self.trusted = trusted
         self.is_confirmed = False

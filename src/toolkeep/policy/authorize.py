@@ -183,18 +183,19 @@ class Authorizer:
     def beyond(self, name: str, call: PermittedCall) -> str:
         """What a permitted call takes that another agent does not hold; empty if nothing.
 
-        Compared with what was resolved for the call, which is what it will use.
+        Compared with what was resolved for the call, which is what it will use. Told as the model wrote it:
+        where a link leads, or what else is granted, is not the model's to know.
         """
         agent = self._agents[name]
         for one in call.touched:
             held = isinstance(one, Touched) and agent.effective_grant.root_of(one) is not None
             # A name alone says nothing of the addresses behind it: those are the grant's.
             if not held or not agent.effective_grant.covers_hosts(one.kind, one.hosts):
-                return f"{one.kind}:{one.shown}"
+                return f"{one.kind}:{getattr(one, 'named', '')}"
         for kind, scope in call.held:
             with contextlib.closing(whole_scope(Capability(kind, scope), "/", self._search)) as whole:
                 if agent.effective_grant.root_of(whole) is None:
-                    return f"{kind}:{scope}"
+                    return kind
         return ""
 
     def drop(self, name: str) -> None:
