@@ -243,6 +243,9 @@ def test_a_server_reaches_no_more_of_the_workers_disk_than_the_worker_lets_it(
             Path.home(),
         ):
             assert (await ended("look", **path(outside))).failure is not None
+        followed = (await ended("look", **path(shown / "link"))).failure
+        assert followed is not None
+        assert str(hidden) not in followed.reason  # where a link leads is not the model's to know
         written = {"arguments": msgspec.json.encode({"path": f"{shown}/new", "text": "x"})}
         assert (await ended("note", **written)).failure is not None
         assert not (shown / "new").exists()
