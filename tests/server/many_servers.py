@@ -37,8 +37,9 @@ KEY = "the_same_on_all_of_the_servers"
 DELAY_S = 0.03
 """Each way between the primary and its standby."""
 ANSWERED_S = 60.0
-REFUSED = "500 ACODE-TSR-055"
-"""The database was away when an approval was to be used: the call was not made, and its caller is told so."""
+REFUSED = ("500 ACODE-TSR-041", "500 ACODE-TSR-055")
+"""The database was away when an approval was to be used, or the call to be recorded: the call was not made, and its
+caller is told so."""
 """How long a client repeats a request."""
 REPEATED = 20
 """Calls of any age that are repeated after a kill or a failover, besides those of that moment."""
@@ -329,7 +330,7 @@ class Run:
             self._signed[outcome] += 1
             if outcome == "ended":
                 self._answered.add(line)
-            elif outcome != REFUSED and not server.died_after(asked_at):
+            elif outcome not in REFUSED and not server.died_after(asked_at):
                 self._lost_questions.append(f"{line} ({outcome})")
 
     async def _decide(self, approver: Client, question: str) -> int:
