@@ -1,0 +1,217 @@
+"""Takes pictures of every page of a busy keep, to look at and for the documentation.
+
+python -m tests.server.web.pictures FOLDER [--width N …] [--theme light|dark …] [--only WORD]
+python -m tests.server.web.pictures --docs
+
+The keep has four agents and the calls of a morning: most went well, some were refused at each stage, some
+wait for a person.
+"""
+
+import argparse
+import itertools
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.server.web.conftest import CHROMIUM, Reader, World, open_world
+from toolkeep import Keep, tool
+
+DOCS = Path(__file__).parents[3] / "docs" / "pictures"
+WIDTHS = {1440: 900, 1280: 800, 390: 844}
+THEMES = ("light", "dark")
+CONFIGURATION = """\
+tier: enterprise
+agents:
+  support: {capabilities: ["fs.read:.", "fs.write:."], permissions: [tool.filesystem.read, tool.filesystem.write]}
+  research: {capabilities: ["fs.read:."], permissions: [tool.filesystem.read]}
+  nightly: {}
+  writer: {}
+"""
+POLICIES = """\
+@id("everybody-may-call")
+permit (principal, action, resource);
+
+@id("no-large-refunds")
+forbid (principal, action == Action::"call", resource == Tool::"refund")
+when { context.arguments has cents && context.arguments.cents > 100000 };
+
+@id("research-pays-nobody")
+forbid (principal == Agent::"research", action == Action::"call", resource == Tool::"refund");
+"""
+MAIL = "Hello,\n\nyour order 1042 was refunded today. The money arrives within three days.\n\nThe shop\n"
+
+
+@tool(effects="none")
+def order_status(order: int) -> str:
+    """Tell the status of an order.
+
+    Args:
+        order: The number of the order.
+    """
+    if order > 5000:
+        raise LookupError(f"there is no order {order}")
+    return f"Order {order}: delivered, paid 24.00 EUR"
+
+
+@tool(danger="high", side_effects=["Writes"])
+def refund(order: int, cents: int) -> str:
+    """Pay a customer back.
+
+    Args:
+        order: The number of the order.
+        cents: The amount, in cents.
+    """
+    return f"Refunded {cents / 100:.2f} EUR for order {order}"
+
+
+@tool(danger="medium", side_effects=["Writes"])
+def send_mail(to: str, subject: str, body: str, copy_to: list[str] | None = None) -> str:
+    """Send a mail to a customer.
+
+    Args:
+        to: The address.
+        subject: One line.
+        body: The text.
+        copy_to: Who else gets it.
+    """
+    return f"sent to {to}, {len(copy_to or [])} copies, {len(subject) + len(body)} characters"
+
+
+def make_calls(keep: Keep) -> None:
+    """The calls of a morning."""
+    for number in range(40):
+        agent = ("support", "research", "nightly")[number % 3]
+        keep.call_sync("order_status", {"order": 1000 + number}, agent=agent, session=f"morning-{agent}")
+    refused: list[tuple[str, str, dict[str, Any]]] = [
+        ("support", "order_status", {"order": "1042"}),
+        ("support", "order_state", {"order": 1042}),
+        ("nightly", "order_status", {"order": 9999}),
+        ("research", "refund", {"order": 1042, "cents": 2400}),
+        ("support", "refund", {"order": 1042, "cents": 2_400_000}),
+        ("research", "read_file", {"path": "/etc/passwd"}),
+        ("support", "send_mail", {"to": "ada@example.com", "subject": "Refund"}),
+    ]
+    for agent, name, arguments in refused:
+        keep.call_sync(name, arguments, agent=agent, session=f"morning-{agent}")
+
+
+def ask(world: World) -> None:
+    """Calls that wait for a person."""
+    world.call_meanwhile("refund", {"order": 1042, "cents": 2400}, agent="support", session="morning-support")
+    mail = {"to": "ada@example.com", "subject": "Your refund", "body": MAIL}
+    world.call_meanwhile("send_mail", mail, agent="support", session="morning-support")
+    notes = {"path": "notes.md", "content": "# Notes\n\n- Order 1042 was refunded.\n"}
+    world.call_meanwhile("write_file", notes, agent="support", session="morning-support")
+
+
+def _prepare(project: Path) -> None:
+    home = project.parent / "home" / ".agent"
+    (home / "config.yml").write_text(CONFIGURATION + "policies: [policies.cedar]\n")
+    (home / "policies.cedar").write_text(POLICIES)
+    (project / "notes.md").write_text("# Notes\n\n- Call the customer of order 1042 back.\n")
+
+
+@contextmanager
+def busy_world(folder: Path) -> Iterator[World]:
+    """A served keep with all that."""
+    with open_world(folder, prepare=_prepare, approval_wait_s=3600) as world:
+        world.keep.register(order_status, refund, send_mail)
+        make_calls(world.keep)
+        ask(world)
+        yield world
+
+
+def places(page: Page, world: World) -> dict[str, str]:
+    """Every page by a name for its picture: those of the navigation, and one of each kind behind them."""
+    page.goto(f"{world.url}/ui/approvals")
+    page.wait_for_selector("a[href*='/ui/approvals/']")
+    found = {"sign-in": "/ui/sign-in", "not-found": "/ui/nowhere", "tool": "/ui/tools/send_mail"}
+    found["new-definition"] = "/ui/definitions/new"
+    found["approval"] = _first(page, "a[href*='/ui/approvals/']")
+    for link in page.locator("nav a").all():
+        path = link.get_attribute("href") or ""
+        if path.count("/") == 2:
+            found[path.removeprefix("/ui/") or "overview"] = path
+    page.goto(f"{world.url}/ui/audit")
+    for number, path in enumerate(_all(page, "a[href*='/ui/calls/']")[:8]):
+        found[f"call-{number}"] = path
+    for path in _all(page, "a[href*='/ui/sessions/']")[:1]:
+        found["session"] = path
+    return found
+
+
+def _all(page: Page, selector: str) -> list[str]:
+    found = [link.get_attribute("href") or "" for link in page.locator(selector).all()]
+    return list(dict.fromkeys(found))
+
+
+def _first(page: Page, selector: str) -> str:
+    return _all(page, selector)[0]
+
+
+def take(reader: Reader, path: str, file: Path, *, whole: bool = True) -> None:
+    """One picture, once the page is still."""
+    page = reader.go(path)
+    page.wait_for_load_state("load")
+    page.wait_for_timeout(700)
+    page.screenshot(path=file, full_page=whole)
+
+
+def look(browser: Browser, world: World, options: argparse.Namespace) -> None:
+    """Every page in every width and theme."""
+    folder = Path(options.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    first = Reader(browser.new_context(), world).sign_in()
+    found = places(first.page, world)
+    for width, theme in itertools.product(options.width, options.theme):
+        viewport = {"width": width, "height": WIDTHS.get(width, 900)}
+        context = browser.new_context(reduced_motion="reduce", viewport=viewport, color_scheme=theme)
+        reader = Reader(context, world).sign_in()
+        for name, path in found.items():
+            if re.search(options.only, name):
+                take(reader, path, folder / f"{name}-{width}-{theme}.png")
+        context.close()
+
+
+def illustrate(browser: Browser, world: World) -> None:
+    """The pictures of the documentation."""
+    context = browser.new_context(
+        reduced_motion="reduce", viewport={"width": 1280, "height": 800}, color_scheme="light"
+    )
+    reader = Reader(context, world).sign_in()
+    for name, path in places(reader.page, world).items():
+        if (DOCS / f"{name}.png").exists():
+            take(reader, path, DOCS / f"{name}.png", whole=False)
+
+
+def main() -> None:
+    """Take them."""
+    parser = argparse.ArgumentParser(description="Take pictures of every page.")
+    parser.add_argument("folder", nargs="?", default="pictures")
+    parser.add_argument("--docs", action="store_true", help="only those of the documentation, in their place")
+    parser.add_argument("--width", type=int, nargs="+", default=list(WIDTHS))
+    parser.add_argument("--theme", nargs="+", default=THEMES, choices=THEMES)
+    parser.add_argument("--only", default="", help="pages whose name this pattern finds")
+    options = parser.parse_args()
+    arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+    with (
+        tempfile.TemporaryDirectory(prefix="toolkeep-pictures-") as folder,
+        busy_world(Path(folder)) as world,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        if options.docs:
+            illustrate(browser, world)
+        else:
+            look(browser, world, options)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
