@@ -1,12 +1,13 @@
 """How heavy and how fast is the page? Prints a table, measured by a real browser that is slowed down.
 
-    .venv/bin/python bench/page.py [--tools 10000]
+    .venv/bin/python bench/page.py [--tools 10000] [--records 100000]
 
-Bytes are those of the first view with nothing cached, as they come over the network. The browser has a
-quarter of this machine's speed, 1.6 Mbit/s and 150 ms.
+Bytes and requests are those of the first view with nothing cached, as they come over the network. The
+browser has a quarter of this machine's speed, 1.6 Mbit/s and 150 ms.
 """
 
 import argparse
+import asyncio
 import os
 import statistics
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
-from toolkeep import ToolDefinition, open_keep
+from toolkeep import Keep, ToolDefinition, open_keep, tool
 from toolkeep.limits import ServerLimits
 from toolkeep.server.api.call_routes import defer_to_inbox
 from toolkeep.server.app_factory import make_app
@@ -27,16 +28,35 @@ from toolkeep.server.run_server import Server, bind
 from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
 from toolkeep.stores.api_tokens import MemoryTokens, Tokens
 
-PATHS = ("/ui/tools", "/ui/", "/ui/approvals", "/ui/tools/tool_00001", "/ui/definitions/new")
+PATHS = (
+    "/ui/",
+    "/ui/approvals",
+    "/ui/tools",
+    "/ui/tools/tool_00001",
+    "/ui/agents",
+    "/ui/audit",
+    "/ui/audit?status=error",
+    "/ui/policies",
+    "/ui/tokens",
+    "/ui/definitions/new",
+)
 LISTS = (
     "/ui/tools",
     "/ui/tools?search=invoices+customers",
     "/ui/tools?category=database",
     "/ui/tools/tool_00001",
+    "/ui/audit",
+    "/ui/audit?tool=count_words",
+    "/ui/audit?status=error",
+    "/ui/audit?text=rare",
+    "/ui/agents",
 )
-TIMES = """() => { const page = performance.getEntriesByType("navigation")[0];
-const drawn = performance.getEntriesByName("first-contentful-paint")[0];
-return [drawn ? drawn.startTime : NaN, page.domContentLoadedEventEnd]; }"""
+TIMES = """() => new Promise(done => new PerformanceObserver(list => {
+    const page = performance.getEntriesByType("navigation")[0];
+    done([list.getEntries().at(-1).startTime, page.domContentLoadedEventEnd]);
+}).observe({type: "largest-contentful-paint", buffered: true}))"""
+IN_FLIGHT = 64
+RECORDS_OF_A_CALL = 3
 
 
 def definition(number: int) -> ToolDefinition:
@@ -52,14 +72,38 @@ def definition(number: int) -> ToolDefinition:
     )
 
 
+@tool(effects="none")
+def count_words(text: str) -> int:
+    """Count the words of a text.
+
+    Args:
+        text: The text.
+    """
+    return len(text.split())
+
+
+async def make_calls(keep: Keep, records: int) -> None:
+    """Calls until the log holds so many records; each hundredth is refused."""
+    numbers = iter(range(records // RECORDS_OF_A_CALL))
+
+    async def lane() -> None:
+        for number in numbers:
+            text: object = f"a {'rare' if number % 5000 == 7 else 'usual'} text of {number} words"
+            arguments = {"text": number if number % 100 == 0 else text}
+            await keep.call("count_words", arguments, session=f"s-{number // 50}")
+
+    await asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
+
+
 @contextmanager
-def served(tools: int) -> Iterator[tuple[str, MemorySignInCodes]]:
-    """A keep with many tools, and its page."""
+def served(tools: int, records: int) -> Iterator[tuple[str, MemorySignInCodes]]:
+    """A keep with many tools and a long log, and its page."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"HOME": folder, "TOOLKEEP_HOME": f"{folder}/state"}
         Path(folder, "project").mkdir()
         keep = open_keep(project=Path(folder, "project"), approver=defer_to_inbox)
-        keep.register(*map(definition, range(tools)))
+        keep.register(count_words, *map(definition, range(tools)))
+        asyncio.run(make_calls(keep, records))
         codes, sock = MemorySignInCodes(), bind("127.0.0.1", 0)
         limits = ServerLimits(grace_s=1)
         server = Server(make_app(keep, Tokens(MemoryTokens()), codes=codes, limits=limits), limits)
@@ -71,8 +115,8 @@ def served(tools: int) -> Iterator[tuple[str, MemorySignInCodes]]:
         keep.close()
 
 
-def first_view(browser: Browser, url: str, state: Any) -> tuple[int, float, float]:
-    """Bytes, when something was drawn, and when it could be used, in milliseconds."""
+def first_view(browser: Browser, url: str, state: Any) -> tuple[int, int, float, float]:
+    """Bytes, requests, when most was drawn, and when it could be used, in milliseconds."""
     context = browser.new_context(storage_state=state)
     page = context.new_page()
     session = context.new_cdp_session(page)
@@ -85,22 +129,25 @@ def first_view(browser: Browser, url: str, state: Any) -> tuple[int, float, floa
     page.goto(url, wait_until="load")
     drawn, usable = page.evaluate(TIMES)
     context.close()
-    return sum(loaded), drawn, usable
+    return sum(loaded), len(loaded), drawn, usable
 
 
 def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", type=int, default=10_000)
-    tools = parser.parse_args().tools
-    with served(tools) as (url, codes), sync_playwright() as playwright:
+    parser.add_argument("--records", type=int, default=100_000)
+    options = parser.parse_args()
+    with served(options.tools, options.records) as (url, codes), sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.getuid() == 0 else []
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
         context = browser.new_context()
         page = context.new_page()
         page.goto(f"{url}/ui/sign-in#{codes.make()}")
         page.wait_for_url("**/ui/")
-        print(f"{tools} tools\n\n| answer of the server | first | median of 9 |\n| --- | ---: | ---: |")
+        print(
+            f"{options.tools} tools, some {options.records} records\n\n| answer of the server | first | median of 9 |\n| --- | ---: | ---: |"
+        )
         for path in LISTS:
             taken = []
             for _ in range(10):
@@ -108,10 +155,11 @@ def main() -> None:
                 context.request.get(url + path)
                 taken.append((time.perf_counter() - began) * 1000)
             print(f"| `{path}` | {taken[0]:.0f} ms | {statistics.median(taken[1:]):.0f} ms |")
-        print("\n| first view, slowed down | bytes | drawn | usable |\n| --- | ---: | ---: | ---: |")
+        print("\n| first view, slowed down | bytes | requests | largest paint | usable |")
+        print("| --- | ---: | ---: | ---: | ---: |")
         for path in PATHS:
-            size, drawn, usable = first_view(browser, url + path, context.storage_state())
-            print(f"| `{path}` | {size:,} | {drawn:.0f} ms | {usable:.0f} ms |")
+            size, requests, drawn, usable = first_view(browser, url + path, context.storage_state())
+            print(f"| `{path}` | {size:,} | {requests} | {drawn:.0f} ms | {usable:.0f} ms |")
         browser.close()
 
 
