@@ -20,6 +20,7 @@ from toolkeep.server.api import (
     definition_routes,
     policy_routes,
     session_routes,
+    status_routes,
     token_routes,
     tool_routes,
 )
@@ -193,5 +194,6 @@ ROUTES: Final = (
     *policy_routes.ROUTES,
     *token_routes.ROUTES,
     *_HEALTH,
+    *status_routes.ROUTES,
     *_ABOUT,
 )

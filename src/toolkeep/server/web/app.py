@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.errors import TITLES, Code, DefinitionError, ToolkeepError
@@ -25,6 +26,7 @@ from toolkeep.server.web import (
     flow_page,
     overview_page,
     policies_page,
+    status_page,
     tokens_page,
     tools_page,
     try_tool_page,
@@ -60,6 +62,7 @@ ROUTES: Final = (
     *audit_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
+    *status_page.ROUTES,
 )
 
 SIGN_IN: Final = "/ui/sign-in"
@@ -75,7 +78,11 @@ class PageApp:
         self._codes = codes
         self._service = app.service
         self._assets = Assets()
-        self._renderer = Renderer(self._assets, has_workers=app.service.keep.workers() is not None)
+        self._renderer = Renderer(
+            self._assets,
+            has_workers=app.service.keep.workers() is not None,
+            status_of=partial(status_page.status_of_session, app.service),
+        )
         self._table = RouteTable(ROUTES)
         shared = app.service.keep.shared
         self.sessions = Sessions(
