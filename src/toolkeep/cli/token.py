@@ -88,7 +88,9 @@ _CALLING: Final = frozenset((Scope.CALL, Scope.MCP, Scope.ADMIN))
     "scopes",
     multiple=True,
     required=True,
-    type=click.Choice([*Scope, *(role for role in ROLES if role not in set(Scope))]),
+    type=click.Choice(
+        [scope.value for scope in Scope] + [role for role in ROLES if role != Scope.ADMIN.value]
+    ),
     help="What its bearer may do, a scope or a role; repeatable.",
 )
 @click.option("--agent", default="", help="The agent that its bearer calls tools as; NAME by default.")

@@ -26,7 +26,6 @@ from toolkeep.server.web import (
     flow_page,
     overview_page,
     policies_page,
-    status_page,
     tokens_page,
     tools_page,
     try_tool_page,
@@ -62,7 +61,6 @@ ROUTES: Final = (
     *audit_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
-    *status_page.ROUTES,
 )
 
 SIGN_IN: Final = "/ui/sign-in"
@@ -81,7 +79,7 @@ class PageApp:
         self._renderer = Renderer(
             self._assets,
             has_workers=app.service.keep.workers() is not None,
-            status_of=partial(status_page.status_of_session, app.service),
+            status_of=partial(overview_page.status_of_session, app.service),
         )
         self._table = RouteTable(ROUTES)
         shared = app.service.keep.shared
