@@ -75,6 +75,7 @@ STATUS: Final[dict[Code, int]] = {
     Code.MEDIA_REFUSED: 415,
     Code.SIGN_IN_REFUSED: 401,
     Code.NOT_FROM_PAGE: 403,
+    Code.NOT_CONFIRMED: 403,
 }
 """HTTP status by code; every other code is an internal error: 500."""
 
