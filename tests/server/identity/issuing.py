@@ -88,7 +88,7 @@ def signed_by_secret(head: Any, secret: bytes) -> str:
 def documents(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """A server of documents on this machine: its address, and the paths that were asked for.
 
-    A page is JSON, or bytes that are sent as they are, or a function that makes either.
+    A page is JSON, or bytes that are sent as they are, or a text where to go instead.
     """
     asked: list[str] = []
 
@@ -96,9 +96,10 @@ def documents(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         def do_GET(self) -> None:
             asked.append(self.path)
             page = pages.get(self.path)
-            page = page() if callable(page) else page
             raw = page if isinstance(page, bytes) else json.dumps(page).encode()
-            self.send_response(404 if page is None else 200)
+            self.send_response({type(None): 404, str: 302}.get(type(page), 200))
+            if isinstance(page, str):
+                self.send_header("Location", page)
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             self.wfile.write(raw)

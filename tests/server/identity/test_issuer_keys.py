@@ -105,15 +105,17 @@ def test_metadata_leads_to_the_keys() -> None:
         (b"[]", "JSON object"),
         (b"{" * 300_000, "bytes|large|JSON"),
         (None, "status 404"),
+        ("{url}/elsewhere", "status 302|redirect"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_metadata_that_leads_elsewhere_is_refused(page: Any, reason: str) -> None:
     pages: dict[str, Any] = {}
     with documents(pages) as (url, _):
         if isinstance(page, dict):
             page = {name: v.replace("{url}", url) if isinstance(v, str) else v for name, v in page.items()}
-        pages[METADATA] = page
+        pages[METADATA] = page.replace("{url}", url) if isinstance(page, str) else page
+        pages["/elsewhere"] = {"issuer": url, "jwks_uri": f"{url}/elsewhere", "keys": []}
         with pytest.raises(KeysUnavailable, match=reason):
             keys_of(url, pages)
 
