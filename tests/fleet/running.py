@@ -226,7 +226,9 @@ class RogueServer:
         await self.tap.hear(subjects.to_server(self.key.public, self.reply, "*"))
         opening = self.opening(**changed)
         await self.send(opening.frame)
-        self.sealed, self.claims = opening.finish(await self.tap.next(WELCOME))
+        self.sealed = opening.finish(await self.tap.next(WELCOME))
+        self.claims = await self.hear()
+        assert isinstance(self.claims, Claims)
         await self.say(messages.Renew(0))
         heartbeat = await self.hear()
         assert isinstance(heartbeat, messages.Heartbeat)
@@ -320,18 +322,22 @@ class RogueWorker:
         hello, _ = read_hello(self.hello)
         self.subject = subjects.to_server(self.server, hello.reply, self.key.public.token)
 
-    def welcome(self, **changed: Any) -> bytes:
+    def welcome(self) -> bytes:
         """A frame that opens the session."""
+        hello, _ = read_hello(self.hello)
+        self.sealed, frame = welcome(self.key, self.hello, hello)
+        return frame
+
+    def opening(self, **changed: Any) -> tuple[bytes, bytes]:
+        """The frames that open the session and tell what the worker claims."""
         from msgspec.structs import replace
 
-        hello, _ = read_hello(self.hello)
-        self.sealed, frame = welcome(self.key, self.hello, hello, replace(self.claims, **changed))
-        return frame
+        return self.welcome(), self.seal(replace(self.claims, **changed))
 
     async def open(self, **changed: Any) -> None:
         """Open a session, and have a lease."""
         await self.announce()
-        await self.send(self.welcome(**changed))
+        await self.send(*self.opening(**changed))
         await self.heartbeat()
 
     async def heartbeat(self, **changed: Any) -> None:

@@ -65,6 +65,7 @@ class Findings:
             "ran, though refused": [
                 one for one in self._of("note") if one["code"] in NOT_RUN and self._effects[one["line"]]
             ],
+            "cancelled by nobody": [one for one in self.calls if one["code"] == Code.CANCELLED.value],
             "wrong answers": [one for one in self.calls if not one["is_right"]],
             "hung": self._hung,
             "calls without their record": self._unrecorded(),

@@ -24,7 +24,7 @@ for a machine that is shared."""
 _ONCE_S = _APPEAR_S + _GIVE_UP_S + _SLACK_S
 MOST_S = {"note": _ONCE_S, "keyed": _ONCE_S, "double": _ONCE_S + _GIVE_UP_S, "tick": TICK_S + _ONCE_S}
 """A call that takes longer hangs. One that only reads may lose a second worker."""
-LANES = ("tick",) * 3 + ("double",) * 3 + ("note",) * 3 + ("keyed",) * 3
+LANES = ("tick",) * 4 + ("double",) * 3 + ("note",) * 3 + ("keyed",) * 3
 AGAIN = (Code.STORE_UNAVAILABLE, Code.WORKER_UNAVAILABLE, Code.NOT_RECORDED, Code.KEY_CONFLICT)
 """Of a call with a key: nothing ran, or the other server runs it."""
 _ASK_AGAIN_S = 20.0

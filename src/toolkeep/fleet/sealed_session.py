@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from toolkeep.fleet.identity import PrivateKey, PublicKey
-from toolkeep.fleet.messages import PROTOCOL, SHAPE, Claims
+from toolkeep.fleet.messages import PROTOCOL, SHAPE
 
 ANNOUNCE, HELLO, WELCOME, DECLINED, SEALED = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
 """First byte of a frame."""
@@ -72,7 +72,6 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     hello: bytes
     """Hash of the whole frame that it answers."""
     key: bytes
-    claims: Claims
 
 
 class Declined(msgspec.Struct, frozen=True, array_like=True):
@@ -132,13 +131,13 @@ class Opening:
         self.frame = _signed(HELLO, hello, server)
         self._hash = hashlib.sha256(self.frame).digest()
 
-    def finish(self, frame: bytes) -> "tuple[SealedSession, Claims]":
+    def finish(self, frame: bytes) -> "SealedSession":
         """The session, by the worker's answer; raises `FrameInvalid`."""
         welcome = _read(_checked(frame, self._worker), Welcome)
         if welcome.hello != self._hash or len(welcome.session) != _SESSION_BYTES:
             raise FrameInvalid("it answers another hello")
         keys = _keys(self._secret, welcome.key, self.frame + frame)
-        return SealedSession(welcome.session, seal=keys[0], open_=keys[1]), welcome.claims
+        return SealedSession(welcome.session, seal=keys[0], open_=keys[1])
 
     def why_declined(self, frame: bytes) -> str:
         """What the worker objects to; raises `FrameInvalid`."""
@@ -159,11 +158,11 @@ def read_hello(frame: bytes) -> tuple[Hello, PublicKey]:
     return hello, server
 
 
-def welcome(worker: PrivateKey, frame: bytes, hello: Hello, claims: Claims) -> "tuple[SealedSession, bytes]":
+def welcome(worker: PrivateKey, frame: bytes, hello: Hello) -> "tuple[SealedSession, bytes]":
     """Open the session of a hello that was checked, and the frame that says so."""
     secret, session = X25519PrivateKey.generate(), os.urandom(_SESSION_BYTES)
     public = secret.public_key().public_bytes_raw()
-    answer = _signed(WELCOME, Welcome(session, hashlib.sha256(frame).digest(), public, claims), worker)
+    answer = _signed(WELCOME, Welcome(session, hashlib.sha256(frame).digest(), public), worker)
     keys = _keys(secret, hello.key, frame + answer)
     return SealedSession(session, seal=keys[1], open_=keys[0]), answer
 
