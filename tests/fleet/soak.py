@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tests.fleet.nats_server import nats_command
 from tests.fleet.soak_findings import SETTLE_S, Fault, Findings, last_tick
@@ -80,6 +80,9 @@ def tick(line: str) -> str:
             time.sleep(0.1)
     return line
 '''
+
+
+One = TypeVar("One")
 
 
 class Program:
@@ -248,10 +251,10 @@ class Faults:
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self._fleet = fleet
         self._chance = random.Random(seed)  # noqa: S311 -- no secret
-        self._workers, self._nats, self._servers, self._cuts, self._short_cuts = (
-            self._turns(each)
-            for each in (fleet.workers, fleet.nats, fleet.servers, list(fleet.links), list(fleet.links))
+        self._workers, self._nats, self._servers = map(
+            self._turns, (fleet.workers, fleet.nats, fleet.servers)
         )
+        self._cuts, self._short_cuts = self._turns(list(fleet.links)), self._turns(list(fleet.links))
         self.happened: list[Fault] = []
         self.watched = 0
         """Jobs that were under way at a worker that was cut off, stopped or killed, or of a server."""
@@ -260,7 +263,7 @@ class Faults:
         self.ended_itself = Counter[str]()
         self.problems: list[str] = []
 
-    def _turns(self, each: list[Any]) -> Iterator[Any]:
+    def _turns(self, each: list[One]) -> Iterator[One]:
         """Every one of them in turn, in an order of the seed."""
         return itertools.cycle(self._chance.sample(each, len(each)))
 
@@ -347,7 +350,7 @@ class Faults:
         one.end()
         time.sleep(3)
         one.start()
-        return str(one.name)
+        return one.name
 
     def _kill_server(self) -> str:
         """It renews nothing: its jobs end with their lease."""
@@ -355,7 +358,7 @@ class Faults:
         with self._watched(one.name, LEASE_S, lambda job: job.line.startswith(f"{one.name}.")):
             one.end()
         one.start()
-        return str(one.name)
+        return one.name
 
     def _restart_database(self) -> str:
         self._fleet.database.stop()

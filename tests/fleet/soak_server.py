@@ -87,8 +87,8 @@ class Load:
             result = await self._keep.call("double", {"number": number})
             is_right = not result.ok or result.value == 2 * number
         else:
-            key = {"idempotency_key": line} if kind == "keyed" else {}
-            result = await self._keep.call("tick" if kind == "tick" else "note", {"line": line}, **key)
+            tool, key = ("tick" if kind == "tick" else "note"), (line if kind == "keyed" else "")
+            result = await self._keep.call(tool, {"line": line}, idempotency_key=key)
             is_right = not result.ok or result.value == line
         self._under_way.pop(line, None)
         self._note(

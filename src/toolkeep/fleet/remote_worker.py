@@ -292,9 +292,10 @@ def read_claims(packed: bytes) -> Claims:
 
 def _read(packed: bytes) -> messages.ToServer:
     try:
-        return messages.decode_to_server(packed)
+        message: messages.ToServer = messages.decode_to_server(packed)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise FrameInvalid("it cannot be read") from error
+    return message
 
 
 def _settle(pending: PendingJob, outcome: Outcome) -> None:
