@@ -729,6 +729,7 @@ ROUTES: Final = (
         tag="audit",
         parameters=(ORIGIN,),
         gives={200: ResponseSpec(about="The key.", kind=KeyView)},
+        problems=(404,),
     ),
     Route(
         method="POST",

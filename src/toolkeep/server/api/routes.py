@@ -19,6 +19,7 @@ from toolkeep.server.api import (
     call_routes,
     definition_routes,
     policy_routes,
+    review_routes,
     session_routes,
     token_routes,
     tool_routes,
@@ -183,6 +184,7 @@ _ABOUT: Final = (
 
 ROUTES: Final = (
     *tool_routes.ROUTES,
+    *review_routes.ROUTES,
     *definition_routes.ROUTES,
     *_PROGRAMS,
     *_WORKERS,

@@ -24,7 +24,8 @@ _SHOWN: Final = 40
 """Calls of one page of the list: more than a screen, and the next page is loaded on scrolling."""
 _TYPES: Final = (
     "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "RanElsewhere",
-    "ToolCompleted", "SessionEnded", "AuditAlarm", "AnsweredLate", "AnswersSigned", "WorkerRefused",
+    "ToolCompleted", "SessionEnded", "OperatorChange", "AuditAlarm", "AnsweredLate", "AnswersSigned",
+    "WorkerRefused",
 )  # fmt: skip
 _STATUSES: Final = ("ok", "error", "refused", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")

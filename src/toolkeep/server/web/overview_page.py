@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any, Final
 
+from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.server.api import approval_routes
 from toolkeep.server.api.routes import listed_workers
 from toolkeep.server.api.statistics import PERIODS, StatisticsView
@@ -46,7 +47,7 @@ async def _overview(service: Service, request: PageRequest) -> Response:
         hours=hours,
         inbox=inbox,
         tool_count=len(every),
-        held=[tool for tool in every if tool.state.value == "quarantined"],
+        held=[t for t in every if t.state is ToolState.QUARANTINED and not keep.is_rejected(t.name)],
         programs=keep.persistent_programs(),
         tier=keep.tier.value,
         skipped=keep.start_up.skipped,

@@ -43,6 +43,7 @@ _KINDS: Final = {
     "AnswersSigned": "A worker signed answers",
     "WorkerRefused": "Frames of a worker refused",
     "SessionEnded": "Session ended",
+    "OperatorChange": "Put in force",
     "AuditAlarm": "Alarm about a log",
 }
 """Display names of record kinds."""
