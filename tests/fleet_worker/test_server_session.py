@@ -1,8 +1,11 @@
 """One session with a server, whose server goes away."""
 
+import asyncio
+
 import pytest
 
-from tests.fleet.running import new_key
+from tests.fleet.nats_server import NatsServer
+from tests.fleet.running import RogueServer, made_worker, new_key, running, tapped, until
 from tests.fleet.test_sealed_session import opened
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.fleet import messages
@@ -61,3 +64,15 @@ def test_a_session_is_forgotten_when_its_server_is_silent_for_some_leases(
     assert forgotten_after(600)
     say(Renew(0, (JOB.id,)))
     assert forgotten_after(6 * LEASE)
+
+
+def test_a_worker_forgets_the_sessions_of_servers_that_are_gone(nats: NatsServer) -> None:
+    async def main() -> None:
+        key, worker_key = new_key(), new_key()
+        worker = made_worker(nats, worker_key, [key])
+        async with tapped(nats, "tk.v1.hb.*") as tap, running(worker):
+            for _ in range(2):
+                await RogueServer(tap, key, worker_key.public).open(lease_ms=100)
+            await until(lambda: not worker._sessions)
+
+    asyncio.run(main())

@@ -2,9 +2,9 @@
 
 The server's `Hello` and the worker's `Welcome` each hold a new X25519 key and are signed by the long-lived
 key; the `Welcome` signs the `Hello` too. All frames are sealed by ChaCha20-Poly1305 under keys of the
-session, one for each direction, with a counter that only rises. A frame that is replayed, reordered, turned
-round, or of another session does not open. Keys of a session are kept in memory alone, so what NATS recorded
-stays sealed if a long-lived key is stolen later.
+session, one for each direction, with a counter that only rises; the first one holds what the worker claims. A
+frame that is replayed, reordered, turned round, or of another session does not open. Keys of a session are
+kept in memory alone, so what NATS recorded stays sealed if a long-lived key is stolen later.
 
 A seal proves to one of the two that the other wrote a frame. What proves it to others is `Signed`
 (`transcript.py`).
