@@ -615,7 +615,7 @@ async def _key(service: Service, request: Request) -> Response:
 
 
 async def _verify(service: Service, request: Request) -> Response:
-    return json_response(await verify_log(service.keep))
+    return json_response(await service.verification.run(verify_log(service.keep)))
 
 
 async def _statistics(service: Service, request: Request) -> Response:

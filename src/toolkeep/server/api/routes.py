@@ -21,6 +21,7 @@ from toolkeep.server.api import (
     policy_routes,
     review_routes,
     session_routes,
+    status_routes,
     token_routes,
     tool_routes,
 )
@@ -195,5 +196,6 @@ ROUTES: Final = (
     *policy_routes.ROUTES,
     *token_routes.ROUTES,
     *_HEALTH,
+    *status_routes.ROUTES,
     *_ABOUT,
 )
