@@ -30,6 +30,7 @@ from toolkeep.fleet.sealed_session import (
     announce,
     read_announce,
     read_hello,
+    session_of,
     welcome,
 )
 from toolkeep.fleet_worker.worker import Worker
@@ -256,10 +257,13 @@ class RogueServer:
         await self.send(self.seal(message))
 
     async def hear(self, *kinds: type) -> Any:
-        """The next message, of some kinds."""
+        """The next message of the session, of some kinds."""
         assert self.sealed is not None
         while True:
-            message = messages.decode_to_server(self.sealed.open(await self.tap.next(SEALED)))
+            frame = await self.tap.next(SEALED)
+            if session_of(frame) != self.sealed.id:
+                continue
+            message = messages.decode_to_server(self.sealed.open(frame))
             if not kinds or isinstance(message, kinds):
                 return message
 
