@@ -179,6 +179,7 @@ class Code(StrEnum):
     HOOK_REFUSED = "ACODE-TSR-089"
     RESULT_WITHHELD = "ACODE-TSR-090"
     WORKER_UNAVAILABLE = "ACODE-TSR-091"
+    NOT_CONFIRMED = "ACODE-TSR-092"
 
 
 FAILURES: Final = frozenset(
@@ -276,6 +277,7 @@ TITLES: Final[dict[Code, str]] = {
     Code.SIGN_IN_REFUSED: "sign-in refused",
     Code.NOT_FROM_PAGE: "request not sent by the page",
     Code.WORKER_UNAVAILABLE: "no worker available",
+    Code.NOT_CONFIRMED: "change not confirmed",
 }
 
 

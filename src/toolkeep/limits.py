@@ -701,6 +701,8 @@ SIGN_IN_CODES: Final = 32
 """Maximum number of live sign-in links."""
 SESSION_HOURS: Final = 12.0
 """Lifetime of a page session: a working day."""
+FRESH_SIGN_IN_SECONDS: Final = 300.0
+"""Age of a sign-in up to which the page puts things in force: whoever finds a browser open later cannot."""
 LISTENERS: Final = 128
 CALLER_LISTENERS: Final = 16
 """Maximum number of listening tabs, in all and per token; one more is told to retry later."""

@@ -78,7 +78,7 @@ def test_a_record_is_canonical_as_it_is_written(record: Record) -> None:
 def test_every_kind_is_tried() -> None:
     assert {kind.__name__ for kind in KINDS} == {
         "ToolInvoked", "CapabilityCheck", "PolicyDecision", "ApprovalGiven", "ServerAsked", "ToolCompleted", "SessionEnded",
-        "AuditAlarm", "RanElsewhere", "AnsweredLate", "AnswersSigned", "WorkerRefused",
+        "OperatorChange", "AuditAlarm", "RanElsewhere", "AnsweredLate", "AnswersSigned", "WorkerRefused",
     }  # fmt: skip
     assert all(getattr(record_kinds, kind.__name__) is kind for kind in KINDS)
 

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from tests.fleet.jetstream import Server, nats_server, new_key, running, trusted
+from tests.fleet.nats_server import NatsServer
+from tests.fleet.running import Server, made_worker, new_key, running, trusted
 from toolkeep import Code, Keep, tool
-from toolkeep.config.fleet_settings import TrustedServer
+from toolkeep.config.fleet_settings import TrustedWorker
 
 pytestmark = pytest.mark.spec("SCL-3")
 
@@ -17,21 +18,24 @@ def render(text: str) -> str:
     return text.upper()
 
 
-def test_a_definition_sends_its_tool_to_workers_and_the_configuration_goes_over_it() -> None:
+def test_a_definition_sends_its_tool_to_workers_and_the_configuration_goes_over_it(nats: NatsServer) -> None:
     async def main() -> None:
-        key, plain, gpu = new_key(), trusted("plain"), trusted("gpu", labels=("gpu",))
-        known = TrustedServer(key=key.public.text)
-        with nats_server() as nats:
-            async with running(nats, plain, known, [render]), running(nats, gpu, known, [render]):
-                for runs_on, workers, ran in (
-                    ({}, [plain, gpu], ["gpu"]),
-                    ({"render": None}, [plain, gpu], []),
-                    ({"render": ""}, [plain], ["plain"]),
-                ):
-                    server = Server(nats, key, workers, [render], dict(runs_on))
-                    async with server.keep:
-                        assert (await server.call("render", {"text": "a"})).value == "A"
-                        assert [one["worker"] for one in server.ran] == ran
+        key, one, other = new_key(), new_key(), new_key()
+        plain, gpu = trusted(one, "plain"), trusted(other, "gpu", labels=("gpu",))
+        workers = (
+            made_worker(nats, one, [key], tools=[render]),
+            made_worker(nats, other, [key], tools=[render], labels=("gpu",)),
+        )
+        cases: list[tuple[dict[str, str | None], list[TrustedWorker], list[str]]] = [
+            ({}, [plain, gpu], ["gpu"]),
+            ({"render": None}, [plain, gpu], []),
+            ({"render": ""}, [plain], ["plain"]),
+        ]
+        async with running(*workers):
+            for runs_on, known, ran in cases:
+                async with Server(nats, key, known, tools=[render], runs_on=runs_on) as server:
+                    assert (await server.call("render", {"text": "a"})).value == "A"
+                    assert [one["worker"] for one in server.said("RanElsewhere")] == ran
 
     asyncio.run(main())
 

@@ -17,6 +17,7 @@ from toolkeep.audit.record_kinds import (
     AnsweredLate,
     AnswersSigned,
     AuditAlarm,
+    OperatorChange,
     RanElsewhere,
     SessionEnded,
     WorkerRefused,
@@ -101,7 +102,7 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
         log.append(msgspec.to_builtins(ended)).result()
         alarm = AuditAlarm(alarm="a", checkpoints=(), origin="o", reason="r", time=ended.time, witness="")
         log.append(msgspec.json.decode(written(alarm))).result()
-        for kind in (RanElsewhere, AnsweredLate, AnswersSigned, WorkerRefused):
+        for kind in (OperatorChange, RanElsewhere, AnsweredLate, AnswersSigned, WorkerRefused):
             blank = dict.fromkeys(kind.__struct_fields__, "") | {"type": kind.__name__}
             log.append(blank).result()
         return [entry.record for entry in (*record.log.entries, *log.read())]

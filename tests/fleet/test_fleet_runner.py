@@ -38,9 +38,9 @@ def test_a_call_runs_on_a_worker_and_nats_sees_nothing_of_it(nats: NatsServer) -
             )
             assert result.value == [len(SECRET), "local", "talk", "trace"]
             assert told == [(1.0, 2.0, "step 1"), (2.0, 2.0, "step 2")]
-            pieces: list[Any] = []
-            result = await server.call("count", {"to": 3}, on_output=pieces.append)
-            assert (result.value, pieces) == ("0\n1\n2\n", ["0\n", "1\n", "2\n"])
+            chunks: list[Any] = []
+            result = await server.call("count", {"to": 3}, on_output=chunks.append)
+            assert (result.value, chunks) == ("0\n1\n2\n", ["0\n", "1\n", "2\n"])
             # The worker signs what it answered.
             await until(lambda: server.said("AnswersSigned"))
             assert ran["answer_hash"] in server.said("AnswersSigned")[0]["answers"]
@@ -71,7 +71,7 @@ def test_failures_read_as_they_would_here(nats: NatsServer, tmp_path: Path) -> N
             assert (await server.call("shout", {"text": "hi"})).value == "HI"
             # So it is after a cancellation, and the log says that.
             waiting = asyncio.create_task(server.call("wait", {"seconds": 30}))
-            await until(lambda: any(one.flights for one in _sessions(server)))
+            await until(lambda: any(one.pending_jobs for one in _sessions(server)))
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
@@ -103,7 +103,7 @@ def test_calls_wait_for_free_slots_and_agents_take_turns(nats: NatsServer) -> No
                 ended.append(agent)
 
             first = asyncio.create_task(server.call("wait", {"seconds": 0.3}))
-            await until(lambda: any(one.flights for one in _sessions(server)))
+            await until(lambda: any(one.pending_jobs for one in _sessions(server)))
             many = [asyncio.create_task(call("greedy")) for _ in range(6)]
             await asyncio.sleep(0)
             await asyncio.gather(first, *many, call("modest"))

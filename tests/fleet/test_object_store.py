@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tests.fleet.jetstream import Server, fleet, nats_server
+from tests.fleet.nats_server import NatsServer, nats_server
+from tests.fleet.running import Server, made_worker, new_key, running, trusted
 from toolkeep import Code, tool
-from toolkeep.config.fleet_settings import NatsSettings
 from toolkeep.fleet import dispatcher, object_store
-from toolkeep.fleet.messages import Stored
+from toolkeep.fleet.messages import StoredBody
 from toolkeep.fleet.nats_link import NatsLink
 from toolkeep.fleet.object_store import BUCKET, BodyStore, NotDelivered
 from toolkeep.fleet_worker import jobs
@@ -36,29 +36,26 @@ def write(text: str, times: int) -> str:
     return text * times
 
 
-def both(nats: NatsSettings) -> AbstractAsyncContextManager[Server]:
+@asynccontextmanager
+async def both(nats: NatsServer) -> AsyncIterator[Server]:
     """A server with one worker, which has the tools of this file."""
-    return fleet(nats, (repeat, write), {"repeat": "", "write": ""})
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSettings]:
-    """A NATS with JetStream."""
-    with nats_server("-js", "-sd", str(tmp_path_factory.mktemp("jetstream"))) as server:
+    key, worker, tools = new_key(), new_key(), (repeat, write)
+    server = Server(nats, key, [trusted(worker)], tools=tools, runs_on={"repeat": "", "write": ""})
+    async with server, running(made_worker(nats, worker, [key], tools=tools)):
         yield server
 
 
 @pytest.fixture(scope="module")
-def nats() -> Iterator[NatsSettings]:
-    """A NATS without it."""
-    with nats_server() as server:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A NATS with JetStream."""
+    with nats_server(store=tmp_path_factory.mktemp("jetstream")) as server:
         yield server
 
 
 @asynccontextmanager
-async def opened(nats: NatsSettings) -> AsyncIterator[tuple[BodyStore, Any]]:
+async def opened(nats: NatsServer) -> AsyncIterator[tuple[BodyStore, Any]]:
     """A store, and the bucket as anybody with access to it has it."""
-    link = NatsLink(nats, "test")
+    link = NatsLink(nats.settings(), "test")
     await link.connect()
     try:
         bodies = BodyStore(link)
@@ -68,7 +65,7 @@ async def opened(nats: NatsSettings) -> AsyncIterator[tuple[BodyStore, Any]]:
         await link.close()
 
 
-def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsSettings) -> None:
+def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsServer) -> None:
     async def main() -> None:
         async with opened(stored) as (bodies, bucket):
             there = await bodies.put(BODY)
@@ -84,7 +81,7 @@ def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsSe
     asyncio.run(main())
 
 
-def test_what_is_put_in_the_place_of_a_body_is_refused(stored: NatsSettings) -> None:
+def test_what_is_put_in_the_place_of_a_body_is_refused(stored: NatsServer) -> None:
     async def main() -> None:
         async with opened(stored) as (bodies, bucket):
             one, other = await bodies.put(BODY), await bodies.put(BODY[::-1])
@@ -108,7 +105,7 @@ def test_what_is_put_in_the_place_of_a_body_is_refused(stored: NatsSettings) -> 
     asyncio.run(main())
 
 
-def test_a_body_over_the_cap_is_not_stored(stored: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_over_the_cap_is_not_stored(stored: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "OUTPUT_CAP_BYTES", 1_000)
 
     async def main() -> None:
@@ -120,7 +117,7 @@ def test_a_body_over_the_cap_is_not_stored(stored: NatsSettings, monkeypatch: py
 
 
 def test_large_arguments_and_results_arrive_and_small_ones_need_no_jetstream(
-    stored: NatsSettings, nats: NatsSettings, monkeypatch: pytest.MonkeyPatch
+    stored: NatsServer, nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         async with opened(stored) as (_, bucket), both(stored) as server:
@@ -143,8 +140,8 @@ def test_large_arguments_and_results_arrive_and_small_ones_need_no_jetstream(
     asyncio.run(main())
 
 
-def test_arguments_that_are_gone_are_not_run(stored: NatsSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def swapped(self: BodyStore, body: bytes, *, patience_s: float) -> Stored:
+def test_arguments_that_are_gone_are_not_run(stored: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def swapped(self: BodyStore, body: bytes, *, patience_s: float) -> StoredBody:
         return replace(await put(self, body, patience_s=patience_s), key=bytes(32))
 
     put = BodyStore.put

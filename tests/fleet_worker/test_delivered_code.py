@@ -1,4 +1,4 @@
-"""Code that a server brings to a worker which lacks it."""
+"""Code that a server installs on a worker which lacks it."""
 
 import asyncio
 import sys
@@ -11,16 +11,17 @@ import msgspec
 import pytest
 
 from tests.execution import wat
-from tests.fleet.jetstream import Server, nats_server, new_key, running, trusted
+from tests.fleet.nats_server import NatsServer, nats_server
+from tests.fleet.running import Server, made_worker, new_key, running, trusted
 from toolkeep import Code, Keep, ToolDefinition, WasmTool, tool
-from toolkeep.config.fleet_settings import NatsSettings, TrustedServer
+from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.config.tools_file import find_tools_file
 from toolkeep.definitions.constraints import Constraints
 from toolkeep.definitions.vocabulary import SideEffect
 from toolkeep.execution.code_identity import code_hash_of
 from toolkeep.fleet import dispatcher
 from toolkeep.fleet.code_bundle import Bundle, pack
-from toolkeep.fleet.messages import Bring, Claim, Claims, Stored, Took, encode
+from toolkeep.fleet.messages import Claim, Claims, Install, InstallResult, StoredBody, encode
 from toolkeep.fleet.remote_worker import WorkerSession
 from toolkeep.fleet.sealed_session import FrameInvalid, SealedSession
 from toolkeep.fleet_worker.delivered_code import CodeRefused, DeliveredCode
@@ -32,11 +33,11 @@ pytestmark = pytest.mark.spec("SCL-3")
 LEVELS = ("standard", "strict", "wasm")
 FILE = '''
 from pathlib import Path
-from brought_words.loud import louder
+from sent_words.loud import louder
 from toolkeep import tool
 
 @tool(effects="none")
-def brought_shout(text: str) -> str:
+def sent_shout(text: str) -> str:
     """Say it loudly."""
     return louder(text)
 '''
@@ -49,9 +50,9 @@ def louder(text):
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSettings]:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A NATS with JetStream."""
-    with nats_server("-js", "-sd", str(tmp_path_factory.mktemp("jetstream"))) as server:
+    with nats_server(store=tmp_path_factory.mktemp("jetstream")) as server:
         yield server
 
 
@@ -59,11 +60,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSettings]:
 def project(tmp_path: Path) -> Path:
     """A project with a file of tools, and a package that it uses."""
     root = tmp_path / "project"
-    (root / "brought_words").mkdir(parents=True)
+    (root / "sent_words").mkdir(parents=True)
     (root / "tools.py").write_text(FILE)
-    (root / "brought_words" / "__init__.py").write_text("")
-    (root / "brought_words" / "loud.py").write_text(LOUD)
-    (root / "brought_words" / "end.txt").write_text("!")
+    (root / "sent_words" / "__init__.py").write_text("")
+    (root / "sent_words" / "loud.py").write_text(LOUD)
+    (root / "sent_words" / "end.txt").write_text("!")
     return root
 
 
@@ -73,8 +74,8 @@ def load(keep: Keep, project: Path) -> None:
     assert loaded.skipped == ()
 
 
-def test_a_worker_takes_code_from_a_server_that_may_bring_it(
-    stored: NatsSettings, project: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_worker_installs_code_of_a_server_that_may_send_it(
+    stored: NatsServer, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher, "_APPEAR_SECONDS", 2.0)
     monkeypatch.setattr(tempfile, "tempdir", str(project.parent))
@@ -84,38 +85,39 @@ def test_a_worker_takes_code_from_a_server_that_may_bring_it(
     )
 
     async def main() -> None:
-        key, worker = new_key(), trusted()
-        runs_on: dict[str, str | None] = {"brought_shout": "", "echo": ""}
-        server = Server(stored, key, [worker], [echo], runs_on)
+        key, worker = new_key(), new_key()
+        runs_on: dict[str, str | None] = {"sent_shout": "", "echo": ""}
+        server = Server(stored, key, [trusted(worker)], tools=[echo], runs_on=runs_on)
         plain = TrustedServer(key=key.public.text)
-        async with server.keep:
+        async with server:
             load(server.keep, project)
-            async with running(stored, worker, plain, []):
-                result = await server.call("brought_shout", {"text": "hi"})
+            async with running(made_worker(stored, worker, [plain], levels=LEVELS, tools=[])):
+                result = await server.call("sent_shout", {"text": "hi"})
                 assert result.code is Code.WORKER_UNAVAILABLE
-            async with running(stored, worker, msgspec.structs.replace(plain, code=True), []):
-                assert (await server.call("brought_shout", {"text": "hi"})).value == "HI!"
+            may_install = msgspec.structs.replace(plain, code=True)
+            async with running(made_worker(stored, worker, [may_install], levels=LEVELS, tools=[])):
+                assert (await server.call("sent_shout", {"text": "hi"})).value == "HI!"
                 echoed = await server.call("echo", {})
                 assert (echoed.value, echoed.isolation) == ({}, "wasm")
-                assert [ran["isolation"] for ran in server.ran] == ["strict", "wasm"]
-                assert not any(name.startswith("brought_words") for name in sys.modules)
+                assert [ran["isolation"] for ran in server.said("RanElsewhere")] == ["strict", "wasm"]
+                assert not any(name.startswith("sent_words") for name in sys.modules)
                 assert len(list(project.parent.glob("toolkeep-code-*"))) == 1
         assert list(project.parent.glob("toolkeep-code-*")) == []
 
     asyncio.run(main())
 
 
-def _brought(keep: Keep, name: str, **changed: Any) -> tuple[Bring, Bundle]:
+def _request(keep: Keep, name: str, **changed: Any) -> tuple[Install, Bundle]:
     registered = keep.get(name)
     code = code_hash_of(registered, keep.project) or ""
     bundle = msgspec.msgpack.decode(pack(registered, keep.project, code), type=Bundle)
     claim = Claim(name, registered.definition_hash, code)
     definition = msgspec.json.encode(registered.definition.to_dict())
-    brought = Bring(claim, definition, Stored("", b"", 0, b""))
-    return msgspec.structs.replace(brought, **changed), bundle
+    request = Install(claim, definition, StoredBody("", b"", 0, b""))
+    return msgspec.structs.replace(request, **changed), bundle
 
 
-def test_code_that_is_not_what_a_server_may_bring_is_refused(
+def test_code_that_is_not_what_a_server_may_send_is_refused(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(project.parent))
@@ -123,30 +125,30 @@ def test_code_that_is_not_what_a_server_may_bring_is_refused(
     with Keep() as keep, Keep() as own:
         load(keep, project)
         delivered = DeliveredCode(own, LEVELS)
-        good, bundle = _brought(keep, "brought_shout")
+        good, bundle = _request(keep, "sent_shout")
         replace = msgspec.structs.replace
         claim, files = good.tool, bundle.files
 
-        def refused(why: str, brought: Bring = good, of: Any = bundle, by: TrustedServer = server) -> None:
+        def refused(why: str, request: Install = good, of: Any = bundle, by: TrustedServer = server) -> None:
             packed = of if isinstance(of, bytes) else msgspec.msgpack.encode(of)
             with pytest.raises(CodeRefused, match=why):
-                delivered.take(by, brought, packed)
-            assert "brought_shout" not in {one.name for one in own.tools()}
+                delivered.install(by, request, packed)
+            assert "sent_shout" not in {one.name for one in own.tools()}
 
         def with_file(name: str) -> Bundle:
             return replace(bundle, files={**files, name: b"x"})
 
-        def defined(**changed: Any) -> Bring:
-            definition = keep.get("brought_shout").definition.replace(**changed)
+        def defined(**changed: Any) -> Install:
+            definition = keep.get("sent_shout").definition.replace(**changed)
             data = msgspec.json.encode(definition.to_dict())
             return replace(good, definition=data, tool=replace(claim, definition_hash=definition.hash))
 
-        refused("may not bring", by=replace(server, code=False))
-        refused("may not bring", by=replace(server, tools=("other",)))
+        refused("may not install", by=replace(server, code=False))
+        refused("may not install", by=replace(server, tools=("other",)))
         refused("definition is not", replace(good, tool=replace(claim, definition_hash="0" * 64)))
         refused("definition cannot", replace(good, definition=b"{"))
         refused("code is not", replace(good, tool=replace(claim, code_hash="0" * 64)))
-        changed = {**files, "brought_words/loud.py": b"def louder(text): return 'x'"}
+        changed = {**files, "sent_words/loud.py": b"def louder(text): return 'x'"}
         refused("code is not", of=replace(bundle, files=changed))
         refused("cannot be read", of=b"\xc1")
         for name in (
@@ -155,41 +157,41 @@ def test_code_that_is_not_what_a_server_may_bring_is_refused(
             ".hidden",
             "a//b",
             "a/./b",
-            "brought_words/__pycache__/x.pyc",
+            "sent_words/__pycache__/x.pyc",
             "a\nb",
         ):
             refused("not a plain one", of=with_file(name))
         refused("cannot be written", of=with_file("tools.py/x"))
         refused("more than", of=replace(bundle, files={f"f{number}": b"" for number in range(2_001)}))
-        refused("names no tool", of=replace(bundle, reference="brought_shout.__globals__['x']"))
+        refused("names no tool", of=replace(bundle, reference="sent_shout.__globals__['x']"))
         refused("names no tool", of=replace(bundle, target="os", reference="system"))
         refused("more or less than a module", of=replace(bundle, kind="wasm"))
         refused("it would run at standard", defined(constraints=Constraints()))
 
         held = Keep()
-        held.register(brought_shout)
+        held.register(sent_shout)
         with held, pytest.raises(CodeRefused, match="already registered"):
-            DeliveredCode(held, LEVELS).take(server, good, msgspec.msgpack.encode(bundle))
-        delivered.take(server, good, msgspec.msgpack.encode(bundle))
-        assert "brought_shout" in {one.name for one in own.tools()}
+            DeliveredCode(held, LEVELS).install(server, good, msgspec.msgpack.encode(bundle))
+        delivered.install(server, good, msgspec.msgpack.encode(bundle))
+        assert "sent_shout" in {one.name for one in own.tools()}
         delivered.close()
 
 
 @tool(effects="none")
-def brought_shout(text: str) -> str:
+def sent_shout(text: str) -> str:
     """A tool that a worker has by itself."""
     return text
 
 
-def test_a_claim_of_code_that_nobody_brought_counts_for_nothing() -> None:
-    (worker, known), keys = trusted(), (bytes(32), bytes([1]) * 32)
+def test_an_install_result_for_code_that_nobody_sent_counts_for_nothing() -> None:
+    worker, keys = new_key(), (bytes(32), bytes([1]) * 32)
     ours, theirs = (SealedSession(bytes(8), seal=one, open_=other) for one, other in (keys, keys[::-1]))
     claims = Claims((), LEVELS, (), 4, "0", takes_code=True)
-    session = WorkerSession(known, worker.public, ours, claims, 60.0, lambda _: None)
-    brought, other = Claim("wait", "0" * 64, "0" * 64), Claim("wait", "0" * 64, "1" * 64)
-    session.brought[msgspec.structs.astuple(brought)] = 0.0
-    with pytest.raises(FrameInvalid, match="nobody brought"):
-        session.open(theirs.seal(encode(Took(other))))
+    session = WorkerSession(trusted(worker), worker.public, ours, claims, 60.0, lambda _: None)
+    sent, other = Claim("wait", "0" * 64, "0" * 64), Claim("wait", "0" * 64, "1" * 64)
+    session.installing[msgspec.structs.astuple(sent)] = 0.0
+    with pytest.raises(FrameInvalid, match="nobody sent"):
+        session.open(theirs.seal(encode(InstallResult(other))))
     assert session.tools == set()
-    session.open(theirs.seal(encode(Took(brought))))
-    assert session.tools == {msgspec.structs.astuple(brought)}
+    session.open(theirs.seal(encode(InstallResult(sent))))
+    assert session.tools == {msgspec.structs.astuple(sent)}

@@ -28,7 +28,7 @@ from tests.fleet.running import (
 from toolkeep import Code
 from toolkeep.config.fleet_settings import TrustedWorker
 from toolkeep.fleet.identity import PrivateKey, PublicKey
-from toolkeep.fleet.messages import Beat
+from toolkeep.fleet.messages import Heartbeat
 from toolkeep.policy.policy_settings import Grant
 
 pytestmark = pytest.mark.spec("SCL-1", "SCL-4")
@@ -80,7 +80,7 @@ async def ready(server: Server, *names: str) -> None:
 async def busy(server: Server, name: str, count: int) -> None:
     """Until a worker has so many calls."""
     dispatcher = await server.dispatcher()
-    await until(lambda: (one := dispatcher.workers[name][1]) is not None and len(one.flights) >= count)
+    await until(lambda: (one := dispatcher.workers[name][1]) is not None and len(one.pending_jobs) >= count)
 
 
 def is_there(process: int) -> bool:
@@ -139,9 +139,9 @@ def test_jobs_end_with_their_lease_and_a_worker_drains(nats: NatsServer, tmp_pat
                 rogue = RogueServer(tap, key, worker.key)
                 await rogue.open(lease_ms=2_000)
                 await rogue.say(rogue.job(keep, "act", arguments=b'{"seconds":60}', deadline_ms=60_000))
-                while not (await rogue.hear(Beat)).running:
+                while not (await rogue.hear(Heartbeat)).running:
                     pass
-                while (await rogue.hear(Beat)).running:
+                while (await rogue.hear(Heartbeat)).running:
                     pass
             async with Server(nats, key, [worker.trusted], lease_s=30) as server:
                 await ready(server, "one")

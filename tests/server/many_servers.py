@@ -37,6 +37,9 @@ KEY = "the_same_on_all_of_the_servers"
 DELAY_S = 0.03
 """Each way between the primary and its standby."""
 ANSWERED_S = 60.0
+REFUSED = ("500 ACODE-TSR-041", "500 ACODE-TSR-055")
+"""The database was away when an approval was to be used, or the call to be recorded: the call was not made, and its
+caller is told so."""
 """How long a client repeats a request."""
 REPEATED = 20
 """Calls of any age that are repeated after a kill or a failover, besides those of that moment."""
@@ -324,10 +327,10 @@ class Run:
                     self._lost_questions.append(f"{line} (not approved: {said})")
                 continue
             outcome = await self._outcome(caller, call["call_id"])
-            self._signed["ended" if outcome == 200 else f"outcome {outcome}"] += 1
-            if outcome == 200:
+            self._signed[outcome] += 1
+            if outcome == "ended":
                 self._answered.add(line)
-            elif not server.died_after(asked_at):
+            elif outcome not in REFUSED and not server.died_after(asked_at):
                 self._lost_questions.append(f"{line} ({outcome})")
 
     async def _decide(self, approver: Client, question: str) -> int:
@@ -345,16 +348,18 @@ class Run:
             await asyncio.sleep(0.3)
         return 0
 
-    async def _outcome(self, caller: Client, call_id: str) -> int:
+    async def _outcome(self, caller: Client, call_id: str) -> str:
+        last = ""
         until = time.monotonic() + ANSWERED_S
         while time.monotonic() < until:
             status, said, _ = await caller.send("GET", f"/v1/calls/{call_id}?wait=1")
             if status == 200 and said.get("status") != "pending":
-                return 200
+                return "ended"
+            last = f"{status} {said.get('code', said.get('status', ''))}"
             if status not in (0, 200, 202, 502, 503, 504):
-                return status
+                return last
             await asyncio.sleep(0.2)
-        return 0
+        return f"no outcome, at last {last}"
 
     async def _kill(self, client: Client, group: asyncio.TaskGroup) -> None:
         """Kill servers."""

@@ -137,6 +137,26 @@ class SessionEnded(Record, frozen=True, kw_only=True, gc=False):
     type: str = "SessionEnded"
 
 
+class OperatorChange(Record, frozen=True, kw_only=True, gc=False):
+    """A person changed what is in force: a tool, its danger, a grant, policies (WEB-2)."""
+
+    codes: tuple[str, ...] | UnsetType = UNSET
+    """Why it did not take effect, after a record that it would."""
+    difference: str
+    """What changes; the beginning, if it is long."""
+    difference_hash: str
+    """SHA-256 of the whole difference."""
+    name: str
+    """What the person typed to confirm it."""
+    person: str
+    time: str
+    type: str = "OperatorChange"
+    way: str
+    """`page` or `http`."""
+    what: str
+    """`tool accepted`, `tool kept out`, `danger`, `grant` or `policies`."""
+
+
 class AuditAlarm(Record, frozen=True, kw_only=True, gc=False):
     """A log, of this server or another, was found cut, rewritten, forked or no longer published (AUD-2)."""
 

@@ -9,20 +9,21 @@ from typing import Any
 import click
 import msgspec
 
-from toolkeep.cli.acceptance import confirm, difference_lines, finish, text_lines, value_difference
+from toolkeep.cli.acceptance import confirm, difference_lines, finish
 from toolkeep.cli.options import common, project, say
 from toolkeep.cli.tool_selection import keep_with
-from toolkeep.compat.definition_diff import Change, changes_between
+from toolkeep.compat.definition_diff import changes_between
 from toolkeep.config.paths import PROJECT_FILE, home_folder, outer_projects
 from toolkeep.config.project_code import is_of_environment
 from toolkeep.config.settings import ConfigFile
-from toolkeep.definitions.injection_scan import InjectionFinding, scan_for_injection
+from toolkeep.definitions.injection_scan import scan_for_injection
 from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.errors import NotAccepted
 from toolkeep.host.files import is_there
 from toolkeep.keep.open import open_state, project_folder, project_origins, read_configuration
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.registry.lockfile import LOCK_FILE, Difference, differences, of_origins, pinned_lock, read_lock
+from toolkeep.registry.pending_review import review_of
 from toolkeep.storage.lock_file import lock_bytes
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.registry_state import Pin, accepted
@@ -231,7 +232,7 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
     changes = changes_between(definition_from_dict(pin.definition), new) if pin.is_accepted else ()
     suspicions = scan_for_injection(new)
     if not as_json:
-        for line in _tool_lines(pin, changes, suspicions):
+        for line in review_of(pin).lines():
             say(line)
         moved = f"{pin.version} becomes {taken.version}" if pin.is_accepted else taken.version
         say("", f"Version: {moved}", f"SHA-256: {pin.pending_hash}", "")
@@ -250,28 +251,6 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
     finish(data, f"accepted {pin.name} {taken.version}; {then}", as_json)
     if not as_json and is_there(root / LOCK_FILE):
         say("  toolkeep.lock still has the previous definition; update it: toolkeep lock", err=True)
-
-
-def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[InjectionFinding]) -> Iterator[str]:
-    which = f"{visible(pin.name)} from {visible(pin.origin)}"
-    if pin.is_accepted:
-        yield f"{which} changed since it was accepted:"
-        for change in changes:
-            yield from _change_lines(change)
-    else:
-        yield f"{which} was never accepted:"
-        yield from (f"    {visible(line)}" for line in text_lines(pin.pending))
-    for suspicion in suspicions:
-        yield f"  Suspicious: {visible(str(suspicion))} ({suspicion.rule})"
-
-
-def _change_lines(change: Change) -> Iterator[str]:
-    """The complete diff; only unchanged lines are left out.
-
-    A change must not hide in an omitted part: what the person does not see would be accepted with the rest.
-    """
-    yield f"  {visible(change.field)}: {change.what} ({change.weight.name.lower()})"
-    yield from (f"    {line}" for line in value_difference(change.before, change.after))
 
 
 def _pending(name: str, pins: Iterable[Pin]) -> Pin:

@@ -1,16 +1,13 @@
 """What the commands that accept something share: the question, the difference, and the answer."""
 
 import json
-import re
 import sys
 from collections.abc import Iterator
-from difflib import unified_diff
-from itertools import islice
 from typing import Any
 
 from toolkeep.cli.options import is_agreed, is_terminal, print_json, say_done
+from toolkeep.compat.value_diff import changed_lines
 from toolkeep.errors import NotAccepted
-from toolkeep.text.display import visible
 
 
 def confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> None:
@@ -41,7 +38,7 @@ def finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FBT
 def difference_lines(before: str, after: str) -> Iterator[str]:
     """The facts that differ between the accepted and the current version, as `path: value`."""
     old, new = (list(_sealed_facts(json.loads(text))) for text in (before, after))
-    yield from _changed_lines(old, new, around=0)
+    yield from changed_lines(old, new, around=0)
 
 
 def _sealed_facts(sealed: dict[str, Any]) -> Iterator[str]:
@@ -65,32 +62,9 @@ def _facts(value: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {said}" if path else said
 
 
-def value_difference(before: Any, after: Any) -> Iterator[str]:
-    """The lines that differ between two values of a field."""
-    yield from _changed_lines(text_lines(before), text_lines(after))
-
-
-def _changed_lines(
-    old: list[str], new: list[str], *, around: int = 1, has_places: bool = False
-) -> Iterator[str]:
-    # The two lines of the heading by their place: a changed line that begins with -- looks like one of them.
-    for line in islice(unified_diff(old, new, lineterm="", n=around), 2, None):
-        if has_places or not line.startswith("@@"):
-            yield visible(line)
-
-
 def code_difference(before: str, after: str) -> Iterator[str]:
     """The lines that differ between two versions of a source file, complete and with their places."""
     if not before or (before.endswith("\n") and after.endswith("\n")):
         before, after = before.removesuffix("\n"), after.removesuffix("\n")
     old = before.split("\n") if before else []
-    yield from _changed_lines(old, after.split("\n"), around=2, has_places=True)
-
-
-def text_lines(value: Any) -> list[str]:
-    """Split text into sentences and data into members, so that a change stands out."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [part for line in value.split("\n") for part in re.split(r"(?<=[.!?]) ", line)]
-    return json.dumps(value, indent=1, ensure_ascii=False).split("\n")
+    yield from changed_lines(old, after.split("\n"), around=2, has_places=True)

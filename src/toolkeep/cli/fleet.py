@@ -80,7 +80,7 @@ async def _status(settings: "FleetSettings", key: "PrivateKey") -> "tuple[Worker
     await dispatcher.start()
     try:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(dispatcher.hear_all(), _WAIT_SECONDS)
+            await asyncio.wait_for(dispatcher.wait_for_all(), _WAIT_SECONDS)
         return tuple(
             one if one.why or one.state != "not seen" else replace(one, why=refused.get(one.name, ""))
             for one in dispatcher.status()

@@ -15,8 +15,8 @@ from typing import Final
 import click
 
 from toolkeep.cli.accept_tools import reviewed, reviewed_lines
-from toolkeep.cli.acceptance import value_difference
 from toolkeep.cli.options import is_terminal, say, say_done, say_failed, warn
+from toolkeep.compat.value_diff import value_difference
 from toolkeep.config.code_copy import copy_tools_file
 from toolkeep.config.tools_file import ToolsFile
 from toolkeep.errors import FileUnreadable, ToolkeepError

@@ -183,7 +183,7 @@ class ConsentItems:
             tools, agents = _all_or(server, "tools"), _all_or(server, "agents")
             held = ", ".join(server.get("capabilities") or ()) or "no capability"
             named = f"server '{server.get('name') or ''}' ({server['key']})"
-            code = ", and may bring their code" if server.get("code") else ""
+            code = ", and may install their code" if server.get("code") else ""
             what = f"{named} may have {tools} run here for {agents} with {held}{code}"
             yield self._effect("grants", visible(what), f"/worker/servers/{index}")
 

@@ -58,7 +58,7 @@ class TrustedServer(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ("*",)
     capabilities: tuple[Capability, ...] = ()
     code: bool = False
-    """Whether it may bring the code of tools that this machine lacks."""
+    """Whether it may install the code of tools that this machine lacks."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +236,7 @@ WORKER: Final[Data] = {
                     },
                     "code": {
                         "type": "boolean",
-                        "description": "Whether it may bring the code of tools that this machine lacks.",
+                        "description": "Whether it may install the code of tools that this machine lacks.",
                     },
                 },
             },

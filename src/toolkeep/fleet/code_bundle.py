@@ -1,4 +1,4 @@
-"""The code of a tool as a server brings it to workers that lack it: the files of its tools file, or a module.
+"""The code of a tool as a server sends it to workers that lack it: the files of its tools file, or a module.
 
 A bundle has names and contents, neither links nor modes. Before anything of it is used, the worker hashes
 what it unpacked, by `code_hash_of`.
@@ -25,7 +25,7 @@ MODULE: Final = "module.wasm"
 
 
 class BundleInvalid(Exception):
-    """A bundle is not what a server may bring."""
+    """A bundle is not what a server may send."""
 
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True):
@@ -43,7 +43,7 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
 
 
 def is_bundled(tool: RegisteredTool) -> bool:
-    """Whether its code can be brought: it is a WASM module, or of a file of tools."""
+    """Whether its code can be sent: it is a WASM module, or of a file of tools."""
     return bool(tool.code_hash) or _is_wasm(tool.runner)
 
 
@@ -72,15 +72,15 @@ def _of_file(tool: RegisteredTool, code_hash: str) -> Bundle:
 
 def _of_module(runner: Any, project: str, code_hash: str) -> Bundle:
     if isinstance(runner, WasmTool):
-        said: dict[str, Any] = {"path": runner.path, "output": runner.output, "fuel": runner.fuel}
+        stated: dict[str, Any] = {"path": runner.path, "output": runner.output, "fuel": runner.fuel}
     else:
-        said = runner.target if isinstance(runner.target, dict) else {"path": runner.target}
-    path = Path(project, said["path"])
+        stated = runner.target if isinstance(runner.target, dict) else {"path": runner.target}
+    path = Path(project, stated["path"])
     with path.open("rb") as file:
         content = file.read(CODE_SOURCE_BYTES + 1)
     if hash_of([("", content)]) != code_hash:
-        raise FileUnreadable(str(path), "changed since it was registered, or is too large to be brought")
-    return Bundle("wasm", {MODULE: content}, output=said.get("output") or "json", fuel=said.get("fuel"))
+        raise FileUnreadable(str(path), "changed since it was registered, or is too large to be sent")
+    return Bundle("wasm", {MODULE: content}, output=stated.get("output") or "json", fuel=stated.get("fuel"))
 
 
 def read_bundle(packed: bytes) -> Bundle:

@@ -1,6 +1,6 @@
 """Hands calls to workers and takes their answers; one for each event loop of a server.
 
-A call that finds no free worker waits, agents taking turns. A worker that is not heard of until its lease is
+A call that finds no free worker waits, agents taking turns. A worker that is silent until its lease is
 over is given up, and what it had may run elsewhere if that does no harm.
 """
 
@@ -25,16 +25,16 @@ from toolkeep.fleet.messages import (
     ELSEWHERE,
     NO_ARGUMENTS,
     Answer,
-    Bring,
     Claim,
     Failure,
+    Install,
     Job,
     NotRun,
-    Stored,
+    StoredBody,
 )
 from toolkeep.fleet.nats_link import NatsLink
 from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
-from toolkeep.fleet.remote_worker import Flight, Lost, Tool, WorkerSession, objection
+from toolkeep.fleet.remote_worker import Lost, PendingJob, Tool, WorkerSession, objection
 from toolkeep.fleet.sealed_session import (
     DECLINED,
     SEALED,
@@ -63,12 +63,12 @@ _SIGN_SECONDS: Final = 0.25
 """How long a server that leaves waits for signatures: an idle worker signs at once."""
 _STORE_SECONDS: Final = 12.0
 """How long large arguments may take to be stored; a new leader of the object store takes up to 7.4 s."""
-_BRING_SECONDS: Final = 30.0
-"""A worker that did not say whether it takes code is sent it again."""
+_INSTALL_SECONDS: Final = 30.0
+"""After so long without an `InstallResult`, the code is sent again."""
 _FIND_OUT: Final = "Find out what it did before you call again."
 
 
-class Place(NamedTuple):
+class Placement(NamedTuple):
     """Where a call may run."""
 
     tool: Tool
@@ -119,7 +119,7 @@ class OutcomeUnknown(Exception):
 
 
 class _Waiter(NamedTuple):
-    place: Place
+    place: Placement
     bundled: Bundled | None
     future: "asyncio.Future[WorkerSession]"
 
@@ -139,7 +139,7 @@ class _Known:
         self.refused = ""
         """Why no session with it was opened."""
 
-    def is_news(self, boot: bytes) -> bool:
+    def needs_hello(self, boot: bytes) -> bool:
         """Whether a hello is due, now that its process tells of itself."""
         has_session = self.current is not None and self.boot == boot and self.current.has_lease
         return not has_session and time.monotonic() - self.opened_at >= _OPEN_SECONDS
@@ -149,7 +149,7 @@ class _Known:
         sessions, self.current = self.sessions, None
         self.old = sessions[-_OLD_SESSIONS:]
         for session in sessions[:-_OLD_SESSIONS]:
-            session.lose()
+            session.give_up()
 
     @property
     def sessions(self) -> list[WorkerSession]:
@@ -179,8 +179,8 @@ class Dispatcher:
         self._reply = os.urandom(8).hex()
         self._hellos = 0
         self._known = {known.key.token: known for known in map(_Known, settings.workers)}
-        self._news = asyncio.Event()
-        """A frame came from a trusted worker, or in its name."""
+        self._frame_received = asyncio.Event()
+        """A frame came from a trusted worker, or claims to."""
         self._queue: OrderedDict[str, deque[_Waiter]] = OrderedDict()
         self._transfers: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
@@ -188,8 +188,8 @@ class Dispatcher:
     async def start(self) -> None:
         """Connect, and look for workers; raises `FleetUnavailable`."""
         await self._link.connect()
-        await self._link.subscribe(subjects.to_server(self._key.public, self._reply, "*"), self._hear)
-        await self._link.subscribe(subjects.ANNOUNCEMENTS, self._hear_announcement)
+        await self._link.subscribe(subjects.to_server(self._key.public, self._reply, "*"), self._on_frame)
+        await self._link.subscribe(subjects.ANNOUNCEMENTS, self._on_announcement)
         self._ticking = asyncio.create_task(self._tick())
 
     async def close(self) -> None:
@@ -215,21 +215,21 @@ class Dispatcher:
     async def _have_all_signed(self) -> None:
         sessions = [session for known in self._known.values() for session in known.sessions]
         while any(session.has_lease and session.unsigned for session in sessions):
-            await self._next_news()
+            await self._next_frame()
 
-    async def hear_all(self) -> None:
+    async def wait_for_all(self) -> None:
         """Wait until every trusted worker is there or refused; for ever if one is silent."""
         while any(one.state in ("not seen", "silent") for one in self.status()):
-            await self._next_news()
+            await self._next_frame()
 
-    async def _next_news(self) -> None:
-        self._news.clear()
-        await self._news.wait()
+    async def _next_frame(self) -> None:
+        self._frame_received.clear()
+        await self._frame_received.wait()
 
     async def run(
         self,
         job: Job,
-        place: Place,
+        place: Placement,
         *,
         may_repeat: bool,
         bundled: Bundled | None = None,
@@ -238,12 +238,12 @@ class Dispatcher:
     ) -> Ran:
         """Run a job on a worker that fits; raises `RunRefused` or `OutcomeUnknown`.
 
-        With `may_repeat`, it runs elsewhere if its worker is gone. `bundled` is brought to workers that lack
-        its code and may take it. Cancellation ends it there.
+        With `may_repeat`, it runs elsewhere if its worker is gone. `bundled` is sent to workers that lack
+        its code and may install it. Cancellation ends it there.
         """
         call, ends_at = job.id, time.monotonic() + job.deadline_ms / 1000
         for attempt in range(_ATTEMPTS):
-            self._bring(place, bundled)
+            self._install(place, bundled)
             session = await self._place(place, bundled)
             try:
                 sent = await self._fitted(job)
@@ -256,9 +256,9 @@ class Dispatcher:
             left_ms = max(1, round((ends_at - time.monotonic()) * 1000))
             sent = replace(sent, id=f"{call}.{attempt}", deadline_ms=left_ms)
             future: asyncio.Future[Answer | NotRun | Lost] = asyncio.get_running_loop().create_future()
-            flight = Flight(sent, b"", future, 0.0, on_progress, on_output)
+            pending = PendingJob(sent, b"", future, 0.0, on_progress, on_output)
             try:
-                session.take(flight)
+                session.send_job(pending)
                 outcome = await future
             except FrameInvalid as error:
                 reason = f"Tool '{job.tool}' was not run: the call is too large for a worker elsewhere"
@@ -267,7 +267,7 @@ class Dispatcher:
                 session.cancel(sent.id)
                 raise
             if isinstance(outcome, Answer):
-                ran = Ran(outcome, session.trusted, session.id.hex(), flight.answer_hash.hex())
+                ran = Ran(outcome, session.trusted, session.id.hex(), pending.answer_hash.hex())
                 return await self._whole(ran)
             if isinstance(outcome, Lost):
                 if not may_repeat:
@@ -285,30 +285,30 @@ class Dispatcher:
         reason = f"Tool '{job.tool}' was not run: {_ATTEMPTS} workers in turn could not take it"
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
 
-    def _bring(self, place: Place, bundled: Bundled | None) -> None:
-        """Have workers that could run a call but for its code take that."""
+    def _install(self, place: Placement, bundled: Bundled | None) -> None:
+        """Send the code to workers that lack only that to run a call."""
         if bundled is None:
             return
         for known in self._known.values():
             session = known.current
-            if session is None or not session.has_lease or not session.lacks(*place):
+            if session is None or not session.has_lease or not session.could_install(*place):
                 continue
-            if time.monotonic() - session.brought.get(place.tool, float("-inf")) >= _BRING_SECONDS:
-                session.brought[place.tool] = time.monotonic()
+            if time.monotonic() - session.installing.get(place.tool, float("-inf")) >= _INSTALL_SECONDS:
+                session.installing[place.tool] = time.monotonic()
                 self._start(self._send_code(session, place.tool, bundled))
 
     async def _send_code(self, session: WorkerSession, tool: Tool, bundled: Bundled) -> None:
         try:
             definition, packed = await asyncio.to_thread(bundled)
-            session.say(Bring(Claim(*tool), definition, await self._bodies.put(packed)))
+            session.send(Install(Claim(*tool), definition, await self._bodies.put(packed)))
         except (NotDelivered, ToolkeepError, FrameInvalid, OSError) as error:
-            session.brought.pop(tool, None)
+            session.installing.pop(tool, None)
             extra = {"worker": session.trusted.name, "tool": tool[0], "why": str(error)[:300]}
-            log.warning("code could not be brought to a worker", extra=extra)
+            log.warning("code could not be sent to a worker", extra=extra)
 
     async def _fitted(self, job: Job) -> Job:
         """The job as a frame holds it: what is too large goes through the object store."""
-        room, stored = INLINE_BYTES, dict[str, Stored]()
+        room, stored = INLINE_BYTES, dict[str, StoredBody]()
         patience_s = min(_STORE_SECONDS, job.deadline_ms / 2000)
         try:
             for name, body in (("arguments", job.arguments), ("data", job.data)):
@@ -323,7 +323,7 @@ class Dispatcher:
     async def _whole(self, ran: Ran) -> Ran:
         """An answer with its value, which the object store may have; a failure if it is lost there."""
         answer = ran.answer
-        if not isinstance(answer.body, Stored):
+        if not isinstance(answer.body, StoredBody):
             return ran._replace(body=answer.body)
         try:
             return ran._replace(body=await self._bodies.take(answer.body))
@@ -350,7 +350,7 @@ class Dispatcher:
         self._transfers.add(task)
         task.add_done_callback(self._transfers.discard)
 
-    async def _place(self, place: Place, bundled: Bundled | None) -> WorkerSession:
+    async def _place(self, place: Placement, bundled: Bundled | None) -> WorkerSession:
         """A worker with a free slot, which is reserved."""
         if not self._queue and (best := self._best(place)) is not None:
             return best
@@ -377,7 +377,7 @@ class Dispatcher:
         """Refuse a call that no worker could take, full or not."""
         if waiter.future.done():
             return
-        if any(self._fitting(waiter.place)) or self._is_coming(waiter.place):
+        if any(self._fitting(waiter.place)) or self._is_installing(waiter.place):
             again = asyncio.get_running_loop().call_later(_APPEAR_SECONDS, self._give_up, waiter)
             waiter.future.add_done_callback(lambda _: again.cancel())
             return
@@ -385,15 +385,15 @@ class Dispatcher:
         reason = f"Tool '{waiter.place.tool[0]}' was not run: no worker{on} has it now"
         waiter.future.set_exception(RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again later."))
 
-    def _is_coming(self, place: Place) -> bool:
-        """Whether a worker was sent the code, and has not said yet whether it takes it."""
-        since = time.monotonic() - _BRING_SECONDS
+    def _is_installing(self, place: Placement) -> bool:
+        """Whether a worker was sent the code, and has not answered yet."""
+        since = time.monotonic() - _INSTALL_SECONDS
         return any(
-            known.current is not None and since < known.current.brought.get(place.tool, 0.0) < float("inf")
+            known.current is not None and since < known.current.installing.get(place.tool, 0.0) < float("inf")
             for known in self._known.values()
         )
 
-    def _fitting(self, place: Place) -> "list[WorkerSession]":
+    def _fitting(self, place: Placement) -> "list[WorkerSession]":
         return [
             known.current
             for known in self._known.values()
@@ -403,7 +403,7 @@ class Dispatcher:
             and known.current.fits(place.tool, place.label, place.level, place.agent)
         ]
 
-    def _best(self, place: Place) -> WorkerSession | None:
+    def _best(self, place: Placement) -> WorkerSession | None:
         """The least busy worker that fits, with a slot reserved; None if all are full."""
         best, most = None, 0.0
         for session in self._fitting(place):
@@ -435,12 +435,12 @@ class Dispatcher:
                         is_moving = True
                         break
 
-    def _hear_announcement(self, _: str, frame: bytes) -> None:
+    def _on_announcement(self, _: str, frame: bytes) -> None:
         """Say hello to a trusted worker that is new, or was started again."""
         try:
             announced = read_announce(frame)
             known = self._known.get(PublicKey(announced.worker).token)
-            if known is None or not known.is_news(announced.boot):
+            if known is None or not known.needs_hello(announced.boot):
                 return
             check_announce(frame, known.key)
         except (FrameInvalid, ValueError):
@@ -462,22 +462,22 @@ class Dispatcher:
     def _send(self, known: _Known, frame: bytes) -> None:
         self._link.send(subjects.to_worker(known.key), frame)
 
-    def _hear(self, subject: str, frame: bytes) -> None:
+    def _on_frame(self, subject: str, frame: bytes) -> None:
         known = self._known.get(subject.rpartition(".")[2])
         if known is None:
             self._refused(Refused("", "it is of no trusted worker"))
             return
         try:
-            self._heard(known, frame)
+            self._handle(known, frame)
         except FrameInvalid as error:
             self._refused(Refused(known.trusted.name, str(error)))
             return
         finally:
-            self._news.set()
+            self._frame_received.set()
         if self._queue:
             self._pump()
 
-    def _heard(self, known: _Known, frame: bytes) -> None:
+    def _handle(self, known: _Known, frame: bytes) -> None:
         kind = frame[:1]
         if kind == SEALED:
             named = session_of(frame)
@@ -517,17 +517,17 @@ class Dispatcher:
             SignedAnswers(worker, name, tuple(one.hex() for one in hashes), signature)
         )
         known.current, known.boot, known.refused = session, known.opening_boot, ""
-        session.greet()
+        session.confirm()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             for known in self._known.values():
                 for session in known.sessions:
-                    if session.flights and not session.has_lease:
-                        session.lose()
+                    if session.pending_jobs and not session.has_lease:
+                        session.give_up()
             for waiter in [one for waiting in self._queue.values() for one in waiting]:
-                self._bring(waiter.place, waiter.bundled)
+                self._install(waiter.place, waiter.bundled)
             if self._queue:
                 self._pump()
 

@@ -18,7 +18,7 @@ from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.execution.streamed_output import listener_of
 from toolkeep.fleet.code_bundle import is_bundled, pack
-from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Place, Ran, Refused, SignedAnswers
+from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Placement, Ran, Refused, SignedAnswers
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
 from toolkeep.fleet.sealed_session import FrameInvalid
@@ -88,8 +88,10 @@ class FleetRunner:
             )
             raise RunRefused(Code.NOT_RUNNABLE, reason)
         job = self._job(call, known, code)
-        place = Place((tool.name, tool.definition_hash, code), self._label(tool) or "", job.level, job.agent)
-        tell = listener_of(call)
+        place = Placement(
+            (tool.name, tool.definition_hash, code), self._label(tool) or "", job.level, job.agent
+        )
+        on_output = listener_of(call)
         try:
             ran = await dispatcher.run(
                 job,
@@ -97,7 +99,7 @@ class FleetRunner:
                 may_repeat=not tool.may_write or tool.definition.idempotent,
                 bundled=partial(self._bundled, tool, code) if is_bundled(tool) else None,
                 on_progress=known.on_progress if job.wants_progress else None,
-                on_output=None if tell is None else lambda body: tell(_piece(body)),
+                on_output=None if on_output is None else lambda body: on_output(_output_chunk(body)),
             )
         except OutcomeUnknown as lost:
             log.warning("a worker is gone", extra={"worker": lost.worker, "call": call.request.id})
@@ -205,11 +207,11 @@ def ran_on(ran: Ran) -> RanOn:
     )
 
 
-def _piece(body: bytes) -> Any:
+def _output_chunk(body: bytes) -> Any:
     try:
         return jiter.from_json(body)
     except ValueError as error:
-        raise FrameInvalid("it holds no piece of output") from error
+        raise FrameInvalid("it holds no chunk of output") from error
 
 
 def value_of(call: RecordedCall, ran: Ran) -> Any:

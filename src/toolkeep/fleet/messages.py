@@ -1,4 +1,4 @@
-"""What servers and workers say to each other inside a sealed session (`sealed_session.py`).
+"""Messages between servers and workers inside a sealed session (`sealed_session.py`).
 
 Every time is a duration: clocks of two machines are never compared.
 """
@@ -31,10 +31,10 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
     """How many jobs run at once."""
     version: str
     takes_code: bool = False
-    """Whether this server may bring the code of tools that the worker lacks."""
+    """Whether this server may install the code of tools that the worker lacks."""
 
 
-class Stored(msgspec.Struct, frozen=True, array_like=True):
+class StoredBody(msgspec.Struct, frozen=True, array_like=True):
     """A body that is too large for a frame, in the object store (`object_store.py`)."""
 
     name: str
@@ -61,7 +61,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
     capabilities: tuple[str, ...]
     """What the agent holds: the worker resolves paths and hosts on its own machine, inside this."""
     permissions: tuple[str, ...]
-    arguments: bytes | Stored
+    arguments: bytes | StoredBody
     """JSON."""
     deadline_ms: int
     output_bytes: int
@@ -71,7 +71,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True, tag="job"):
     correlation_id: str = ""
     conversation: str = ""
     session: str = ""
-    data: bytes | Stored = b""
+    data: bytes | StoredBody = b""
     """JSON, for the tool's context alone."""
     trace: str = ""
     """W3C `traceparent` of the call."""
@@ -88,46 +88,46 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
 
 
 class Renew(msgspec.Struct, frozen=True, array_like=True, tag="renew"):
-    """Answers a beat: the lease begins anew when that beat was sent."""
+    """Answers a heartbeat: the lease begins anew at the time that heartbeat was sent."""
 
-    beat: int
-    heard: tuple[str, ...] = ()
+    heartbeat: int
+    acknowledged: tuple[str, ...] = ()
     """Jobs whose final answer arrived: the worker need not keep it."""
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+class Query(msgspec.Struct, frozen=True, array_like=True, tag="query"):
     """What became of a job? One that never arrived is refused for good, so that it can run elsewhere."""
 
     id: str
 
 
-class Bring(msgspec.Struct, frozen=True, array_like=True, tag="bring"):
-    """Take a tool whose code the worker lacks."""
+class Install(msgspec.Struct, frozen=True, array_like=True, tag="install"):
+    """Install a tool whose code the worker lacks."""
 
     tool: Claim
     definition: bytes
     """JSON."""
-    code: Stored
+    code: StoredBody
     """A bundle (`code_bundle.py`)."""
 
 
-ToWorker = Job | Cancel | Renew | Ask | Bring
+ToWorker = Job | Cancel | Renew | Query | Install
 
 
-class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
-    """The worker lives and asks for its lease."""
+class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat"):
+    """The worker is alive and asks for its lease."""
 
     number: int
     others: int
     """Slots that jobs of others hold."""
     running: tuple[str, ...] = ()
     finished: tuple[str, ...] = ()
-    """Jobs whose final answer the server has not confirmed."""
+    """Jobs whose final answer the server has not acknowledged."""
     is_draining: bool = False
 
 
 class Running(msgspec.Struct, frozen=True, array_like=True, tag="running"):
-    """The job that was asked about runs."""
+    """The queried job runs."""
 
     id: str
 
@@ -141,8 +141,8 @@ class NotRun(msgspec.Struct, frozen=True, array_like=True, tag="not_run"):
     detail: str = ""
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
-    """The tool tells how far it is."""
+class Progress(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
+    """Progress that the tool reports."""
 
     id: str
     done: float
@@ -150,8 +150,8 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
     message: str
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
-    """A piece of streamed output."""
+class OutputChunk(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
+    """A chunk of streamed output."""
 
     id: str
     body: bytes
@@ -181,7 +181,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="final"):
     id: str
     isolation: str
     enforced: tuple[str, ...]
-    body: bytes | Stored = b""
+    body: bytes | StoredBody = b""
     """JSON, or the bytes themselves."""
     is_bytes: bool = False
     failure: Failure | None = None
@@ -189,8 +189,8 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="final"):
     peak_bytes: int | None = None
 
 
-class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
-    """The worker has the tool that was brought, or says why not."""
+class InstallResult(msgspec.Struct, frozen=True, array_like=True, tag="install_result"):
+    """The worker has installed the tool, or why not."""
 
     tool: Claim
     why: str = ""
@@ -203,7 +203,7 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
     signature: bytes
 
 
-ToServer = Beat | Running | NotRun | Told | Piece | Answer | Took | Signed
+ToServer = Heartbeat | Running | NotRun | Progress | OutputChunk | Answer | InstallResult | Signed
 
 BUSY, DRAINING, NO_LEASE = "busy", "draining", "no lease"
 UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN, NO_ARGUMENTS = (

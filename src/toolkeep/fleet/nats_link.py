@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("toolkeep.fleet")
 
-Heard = Callable[[str, bytes], None]
+OnFrame = Callable[[str, bytes], None]
 """Called with the subject and the frame."""
 _CONNECT_SECONDS: Final = 5
 _AGAIN_SECONDS: Final = 0.25
@@ -91,12 +91,12 @@ class NatsLink:
             given["tls"] = context
         return given
 
-    async def subscribe(self, subject: str, heard: Heard) -> None:
-        """Have each frame of a subject handed over, in order."""
+    async def subscribe(self, subject: str, on_frame: OnFrame) -> None:
+        """Hand over each frame of a subject, in order."""
 
         async def on_message(message: Any) -> None:
             try:
-                heard(message.subject, message.data)
+                on_frame(message.subject, message.data)
             except Exception:
                 # One frame of anybody must not end the subscription.
                 log.exception("a frame could not be handled")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from toolkeep.fleet.messages import Stored
+from toolkeep.fleet.messages import StoredBody
 from toolkeep.fleet.nats_link import NatsLink
 from toolkeep.limits import MIB, OUTPUT_CAP_BYTES
 
@@ -61,7 +61,7 @@ class BodyStore:
         self._bucket: ObjectStore | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def put(self, body: bytes, *, patience_s: float = _PATIENCE_SECONDS) -> Stored:
+    async def put(self, body: bytes, *, patience_s: float = _PATIENCE_SECONDS) -> StoredBody:
         """Store a body; raises `NotDelivered` if that fails for so long."""
         if len(body) > OUTPUT_CAP_BYTES:
             raise NotDelivered(f"it has more than {OUTPUT_CAP_BYTES} bytes")
@@ -70,9 +70,9 @@ class BodyStore:
             # In a thread: a hundred megabytes take a third of a second.
             sealed, digest = await asyncio.to_thread(_sealed, body, key, name)
             await self._repeated(lambda bucket: self._put(bucket, name, sealed))
-            return Stored(name, key, len(body), digest)
+            return StoredBody(name, key, len(body), digest)
 
-    async def take(self, stored: Stored, *, patience_s: float = _PATIENCE_SECONDS) -> bytes:
+    async def take(self, stored: StoredBody, *, patience_s: float = _PATIENCE_SECONDS) -> bytes:
         """Fetch a body, check it, and delete it; raises `NotDelivered`."""
         if not 0 < stored.size <= OUTPUT_CAP_BYTES:
             raise NotDelivered(f"it has more than {OUTPUT_CAP_BYTES} bytes")
@@ -88,7 +88,7 @@ class BodyStore:
 
         await bucket.put(name, sealed, ObjectMeta(options=ObjectMetaOptions(max_chunk_size=_CHUNK_BYTES)))
 
-    async def _fetch(self, bucket: "ObjectStore", stored: Stored) -> bytes:
+    async def _fetch(self, bucket: "ObjectStore", stored: StoredBody) -> bytes:
         """Chunk by chunk, from any replica, and never more than was announced.
 
         `ObjectStore.get` follows links that anybody may have put there, to objects of any size.
@@ -144,7 +144,7 @@ def _sealed(body: bytes, key: bytes, name: str) -> tuple[bytes, bytes]:
     return ChaCha20Poly1305(key).encrypt(_NONCE, body, name.encode()), hashlib.sha256(body).digest()
 
 
-def _opened(sealed: bytes, stored: Stored) -> bytes:
+def _opened(sealed: bytes, stored: StoredBody) -> bytes:
     try:
         body = ChaCha20Poly1305(stored.key).decrypt(_NONCE, sealed, stored.name.encode())
     except (InvalidTag, ValueError) as error:

@@ -15,18 +15,18 @@ from toolkeep.fleet.identity import PublicKey
 from toolkeep.fleet.messages import (
     BUSY,
     Answer,
-    Ask,
-    Beat,
     Cancel,
     Claims,
+    Heartbeat,
+    InstallResult,
     Job,
     NotRun,
-    Piece,
+    OutputChunk,
+    Progress,
+    Query,
     Renew,
     Running,
     Signed,
-    Told,
-    Took,
 )
 from toolkeep.fleet.sealed_session import FRAME_BYTES, FrameInvalid, SealedSession
 from toolkeep.fleet.transcript import Transcript
@@ -35,8 +35,8 @@ log = logging.getLogger("toolkeep.fleet")
 
 MARGIN_SECONDS: Final = 0.5
 """A worker ends its jobs so long before its lease is over; a server waits twice as long afterwards."""
-_ASK_SECONDS: Final = 1.0
-"""A job that nobody accepted is asked about."""
+_QUERY_SECONDS: Final = 1.0
+"""A job that the worker does not list is queried."""
 _LATE_KEPT: Final = 10_000
 
 
@@ -53,7 +53,7 @@ class Lost(msgspec.Struct, frozen=True):
 Outcome = Answer | NotRun | Lost
 
 
-class Flight(msgspec.Struct, eq=False):
+class PendingJob(msgspec.Struct, eq=False):
     """A job that a worker has."""
 
     job: Job
@@ -62,7 +62,7 @@ class Flight(msgspec.Struct, eq=False):
     sent_at: float
     on_progress: Callable[[float, float | None, str], None] | None = None
     on_output: Callable[[bytes], None] | None = None
-    asked_at: float = 0.0
+    queried_at: float = 0.0
     answer_hash: bytes = b""
 
 
@@ -85,16 +85,16 @@ class WorkerSession:
         self.reserved = 0
         """Slots for jobs that are about to be sent."""
         self._others = 0
-        self.brought: dict[Tool, float] = {}
-        """Tools whose code it was sent and has not taken yet, and when."""
-        self.flights: dict[str, Flight] = {}
+        self.installing: dict[Tool, float] = {}
+        """Tools whose code was sent to it, and when, until its `InstallResult`."""
+        self.pending_jobs: dict[str, PendingJob] = {}
         self.is_draining = False
         self.seen_at = time.monotonic()
         self._lost: dict[str, bytes] = {}
         self._sealed = sealed
         self._lease_s = lease_s
-        self._send = send
-        self._heard: list[str] = []
+        self._send_frame = send
+        self._unacknowledged: list[str] = []
         self._dead_at = float("-inf")
         self._transcript = Transcript(sealed.id)
         self.on_late: Callable[[Answer, bytes], None] = lambda _answer, _hash: None
@@ -108,7 +108,7 @@ class WorkerSession:
     @property
     def free(self) -> int:
         """Slots that are free, as far as is known: other servers take some, too."""
-        return self.claims.slots - self._others - len(self.flights) - self.reserved
+        return self.claims.slots - self._others - len(self.pending_jobs) - self.reserved
 
     @property
     def unsigned(self) -> int:
@@ -124,8 +124,8 @@ class WorkerSession:
         """Whether it may run such a call at all, full or not."""
         return tool in self.tools and self._may_run(label, level, agent)
 
-    def lacks(self, tool: Tool, label: str, level: str, agent: str) -> bool:
-        """Whether it may run such a call once it is brought the code."""
+    def could_install(self, tool: Tool, label: str, level: str, agent: str) -> bool:
+        """Whether it may run such a call once it has installed the code."""
         return (
             self.claims.takes_code
             and tool not in self.tools
@@ -140,33 +140,33 @@ class WorkerSession:
             and covers(self.trusted.agents, agent)
         )
 
-    def greet(self) -> None:
+    def confirm(self) -> None:
         """Prove to the worker that the hello was not replayed: only who made it can seal."""
-        self.say(Renew(0))
+        self.send(Renew(0))
 
-    def say(self, message: messages.ToWorker) -> bytes:
+    def send(self, message: messages.ToWorker) -> bytes:
         """Seal and send; what was sealed."""
         packed = messages.encode(message)
         if len(packed) > FRAME_BYTES:
             raise FrameInvalid("it is too large")
-        self._send(self._sealed.seal(packed))
+        self._send_frame(self._sealed.seal(packed))
         return packed
 
-    def take(self, flight: Flight) -> None:
+    def send_job(self, pending: PendingJob) -> None:
         """Send a job, for which a slot was reserved; raises `FrameInvalid` if no frame can hold it."""
         self.reserved -= 1
-        packed = self.say(flight.job)
-        flight.job_hash = hashlib.sha256(packed).digest()
-        flight.sent_at = time.monotonic()
-        self.flights[flight.job.id] = flight
+        packed = self.send(pending.job)
+        pending.job_hash = hashlib.sha256(packed).digest()
+        pending.sent_at = time.monotonic()
+        self.pending_jobs[pending.job.id] = pending
 
     def cancel(self, job_id: str) -> None:
         """Have a job ended; its answer still comes."""
-        if job_id in self.flights:
-            self.say(Cancel(job_id))
+        if job_id in self.pending_jobs:
+            self.send(Cancel(job_id))
 
     def open(self, frame: bytes) -> None:
-        """Take what the worker says; raises `FrameInvalid`."""
+        """Open and handle a frame of the worker; raises `FrameInvalid`."""
         packed = self._sealed.open(frame)
         try:
             message = messages.decode_to_server(packed)
@@ -175,63 +175,63 @@ class WorkerSession:
         self.seen_at = time.monotonic()
         _HANDLERS[type(message)](self, message, packed)
 
-    def _beat(self, beat: Beat, _: bytes) -> None:
+    def _heartbeat(self, heartbeat: Heartbeat, _: bytes) -> None:
         now = time.monotonic()
-        self.is_draining = beat.is_draining
-        self._others = beat.others
-        heard, self._heard = tuple(self._heard), []
-        self.say(Renew(beat.number, heard))
+        self.is_draining = heartbeat.is_draining
+        self._others = heartbeat.others
+        acknowledged, self._unacknowledged = tuple(self._unacknowledged), []
+        self.send(Renew(heartbeat.number, acknowledged))
         self._dead_at = now + self._lease_s + 2 * MARGIN_SECONDS
-        known = {*beat.running, *beat.finished}
-        for job_id, flight in self.flights.items():
-            is_missing = job_id not in known and now - flight.sent_at > _ASK_SECONDS
-            if (is_missing or job_id in beat.finished) and now - flight.asked_at > _ASK_SECONDS:
-                flight.asked_at = now
-                self.say(Ask(job_id))
-        self._heard += [job_id for job_id in beat.finished if job_id not in self.flights]
+        known = {*heartbeat.running, *heartbeat.finished}
+        for job_id, pending in self.pending_jobs.items():
+            is_missing = job_id not in known and now - pending.sent_at > _QUERY_SECONDS
+            if (is_missing or job_id in heartbeat.finished) and now - pending.queried_at > _QUERY_SECONDS:
+                pending.queried_at = now
+                self.send(Query(job_id))
+        self._unacknowledged += [job_id for job_id in heartbeat.finished if job_id not in self.pending_jobs]
 
     def _running(self, running: Running, _: bytes) -> None:
-        """It was asked about and is there: nothing to do but wait."""
+        """It was queried and runs: nothing to do but wait."""
 
     def _not_run(self, not_run: NotRun, _: bytes) -> None:
-        if (flight := self.flights.pop(not_run.id, None)) is not None:
-            if not_run.why == BUSY:  # until its next beat, which says how busy
-                self._others = max(self._others, self.claims.slots - len(self.flights))
-            _settle(flight, not_run)
+        if (pending := self.pending_jobs.pop(not_run.id, None)) is not None:
+            if not_run.why == BUSY:  # until its next heartbeat, which says how busy
+                self._others = max(self._others, self.claims.slots - len(self.pending_jobs))
+            _settle(pending, not_run)
 
-    def _progress(self, told: Told, _: bytes) -> None:
-        flight = self.flights.get(told.id)
-        if flight is not None and flight.on_progress is not None:
-            flight.on_progress(told.done, told.total, told.message)
+    def _progress(self, progress: Progress, _: bytes) -> None:
+        pending = self.pending_jobs.get(progress.id)
+        if pending is not None and pending.on_progress is not None:
+            pending.on_progress(progress.done, progress.total, progress.message)
 
-    def _piece(self, piece: Piece, _: bytes) -> None:
-        flight = self.flights.get(piece.id)
-        if flight is not None and flight.on_output is not None:
-            flight.on_output(piece.body)
+    def _output_chunk(self, chunk: OutputChunk, _: bytes) -> None:
+        pending = self.pending_jobs.get(chunk.id)
+        if pending is not None and pending.on_output is not None:
+            pending.on_output(chunk.body)
 
     def _final(self, answer: Answer, packed: bytes) -> None:
-        flight = self.flights.pop(answer.id, None)
-        if flight is not None:
-            self._heard.append(answer.id)
-            flight.answer_hash = self._transcript.add(answer.id, flight.job_hash, packed)
-            _settle(flight, answer)
+        pending = self.pending_jobs.pop(answer.id, None)
+        if pending is not None:
+            self._unacknowledged.append(answer.id)
+            pending.answer_hash = self._transcript.add(answer.id, pending.job_hash, packed)
+            _settle(pending, answer)
         elif (job_hash := self._lost.pop(answer.id, None)) is not None:
-            self._heard.append(answer.id)
+            self._unacknowledged.append(answer.id)
             self.on_late(answer, self._transcript.add(answer.id, job_hash, packed))
         else:
             raise FrameInvalid("it answers no job that it has")
 
-    def _took(self, took: Took, _: bytes) -> None:
-        tool = (took.tool.name, took.tool.definition_hash, took.tool.code_hash)
+    def _install_result(self, result: InstallResult, _: bytes) -> None:
+        tool = (result.tool.name, result.tool.definition_hash, result.tool.code_hash)
         # Only what it was sent: a claim of anything else would not be held against what its key may claim.
-        if self.brought.pop(tool, None) is None:
-            raise FrameInvalid("it takes code that nobody brought")
-        if took.why:
+        if self.installing.pop(tool, None) is None:
+            raise FrameInvalid("it installs code that nobody sent")
+        if result.why:
             log.warning(
-                "a worker does not take code",
-                extra={"worker": self.trusted.name, "tool": tool[0], "why": took.why[:300]},
+                "a worker does not install code",
+                extra={"worker": self.trusted.name, "tool": tool[0], "why": result.why[:300]},
             )
-            self.brought[tool] = float("inf")  # not again in this session
+            self.installing[tool] = float("inf")  # not again in this session
         else:
             self.tools.add(tool)
 
@@ -241,29 +241,29 @@ class WorkerSession:
             raise FrameInvalid("it signs other answers than it gave")
         self.on_signed(leaves, signed.signature)
 
-    def lose(self) -> None:
+    def give_up(self) -> None:
         """Give up what it has: its lease is over."""
-        for job_id, flight in self.flights.items():
-            self._lost[job_id] = flight.job_hash
-            _settle(flight, Lost(self.trusted.name))
-        self.flights.clear()
+        for job_id, pending in self.pending_jobs.items():
+            self._lost[job_id] = pending.job_hash
+            _settle(pending, Lost(self.trusted.name))
+        self.pending_jobs.clear()
         while len(self._lost) > _LATE_KEPT:
             del self._lost[next(iter(self._lost))]
 
 
-def _settle(flight: Flight, outcome: Outcome) -> None:
-    if not flight.future.done():
-        flight.future.set_result(outcome)
+def _settle(pending: PendingJob, outcome: Outcome) -> None:
+    if not pending.future.done():
+        pending.future.set_result(outcome)
 
 
 _HANDLERS: Final[dict[type, Callable[[WorkerSession, Any, bytes], None]]] = {
-    Beat: WorkerSession._beat,  # noqa: SLF001 -- its own methods, by the kind of message
+    Heartbeat: WorkerSession._heartbeat,  # noqa: SLF001 -- its own methods, by the kind of message
     Running: WorkerSession._running,  # noqa: SLF001
     NotRun: WorkerSession._not_run,  # noqa: SLF001
-    Told: WorkerSession._progress,  # noqa: SLF001
-    Piece: WorkerSession._piece,  # noqa: SLF001
+    Progress: WorkerSession._progress,  # noqa: SLF001
+    OutputChunk: WorkerSession._output_chunk,  # noqa: SLF001
     Answer: WorkerSession._final,  # noqa: SLF001
-    Took: WorkerSession._took,  # noqa: SLF001
+    InstallResult: WorkerSession._install_result,  # noqa: SLF001
     Signed: WorkerSession._signed,  # noqa: SLF001
 }
 

@@ -6,15 +6,15 @@ ANNOUNCEMENTS = "tk.v1.hb.*"
 
 
 def announcement(worker: PublicKey) -> str:
-    """Where a worker tells that it is there."""
+    """Where a worker announces itself."""
     return f"tk.v1.hb.{worker.token}"
 
 
 def to_worker(worker: PublicKey) -> str:
-    """What servers say to one worker."""
+    """From servers to one worker."""
     return f"tk.v1.job.{worker.token}"
 
 
 def to_server(server: PublicKey, reply: str, worker: str) -> str:
-    """What one worker says to one connection of a server; `*` for all workers."""
+    """From one worker to one connection of a server; `*` for all workers."""
     return f"tk.v1.ans.{server.token}.{reply}.{worker}"

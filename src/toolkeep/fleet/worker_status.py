@@ -47,7 +47,7 @@ def status_of(trusted: "TrustedWorker", session: "WorkerSession | None", why: st
         tools=tuple(sorted(name for name, _, _ in session.tools)),
         slots=claims.slots,
         free=free,
-        jobs=len(session.flights),
+        jobs=len(session.pending_jobs),
         version=claims.version,
         seen_s=round(time.monotonic() - session.seen_at, 1),
     )

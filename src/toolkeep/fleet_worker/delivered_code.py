@@ -1,7 +1,7 @@
-"""Tools whose code a server brought: unpacked into a private folder, verified, and registered from there.
+"""Tools whose code a server sent: unpacked into a private folder, verified, and registered from there.
 
 Nothing of it is imported here: calls run in the sandbox, as those of a file of tools do. What this trusts:
-the servers that the configuration lets bring code. Even such a server cannot have code run outside the
+the servers that the configuration lets install code. Even such a server cannot have code run outside the
 sandbox, or under the name of a tool that this machine has by itself.
 """
 
@@ -22,7 +22,7 @@ from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ToolkeepError
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.fleet.code_bundle import MODULE, Bundle, BundleInvalid, read_bundle, write_bundle
-from toolkeep.fleet.messages import Bring
+from toolkeep.fleet.messages import Install
 from toolkeep.keep.keep import Keep
 from toolkeep.registry.coerce import Offer
 
@@ -33,11 +33,11 @@ _BUNDLES: Final = 256
 
 
 class CodeRefused(Exception):
-    """What a server brought is not used."""
+    """Code of a server is not used."""
 
 
 class DeliveredCode:
-    """The tools that servers brought to this process."""
+    """The tools that servers installed in this process."""
 
     def __init__(self, keep: Keep, levels: tuple[str, ...]) -> None:
         self._keep = keep
@@ -49,15 +49,15 @@ class DeliveredCode:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def take(self, server: TrustedServer, brought: Bring, packed: bytes) -> None:
-        """Register a tool that a server brought; raises `CodeRefused`. Waits for files."""
-        if not server.code or not covers(server.tools, brought.tool.name):
-            raise CodeRefused("this server may not bring it")
+    def install(self, server: TrustedServer, request: Install, packed: bytes) -> None:
+        """Register a tool whose code a server sent; raises `CodeRefused`. Waits for files."""
+        if not server.code or not covers(server.tools, request.tool.name):
+            raise CodeRefused("this server may not install it")
         try:
-            definition = _definition(brought)
+            definition = _definition(request)
             bundle = read_bundle(packed)
             root = self._unpacked(bundle, hashlib.sha256(packed).hexdigest())
-            self._register(f"server {server.key}", brought, definition, _offer(bundle, root, definition))
+            self._register(f"server {server.key}", request, definition, _offer(bundle, root, definition))
         except BundleInvalid as error:
             raise CodeRefused(str(error)) from error
         except ToolkeepError as error:
@@ -70,7 +70,7 @@ class DeliveredCode:
         if root.exists():
             return root
         if sum(1 for _ in self._folder.iterdir()) >= _BUNDLES:
-            raise CodeRefused("this worker holds as much brought code as it may")
+            raise CodeRefused("this worker holds as much code of servers as it may")
         made = Path(tempfile.mkdtemp(dir=self._folder))
         try:
             write_bundle(bundle, made)
@@ -79,25 +79,25 @@ class DeliveredCode:
             shutil.rmtree(made, ignore_errors=True)
         return root
 
-    def _register(self, provider: str, brought: Bring, definition: ToolDefinition, offer: Offer) -> None:
+    def _register(self, provider: str, request: Install, definition: ToolDefinition, offer: Offer) -> None:
         # Not methods of `Keep`: only a worker takes tools from elsewhere while it runs.
         registry, registrar = self._keep._registry, self._keep._registrar  # noqa: SLF001
         tool = registrar.admit(offer, provider=provider)
-        if code_hash_of(tool, self._keep.project) != brought.tool.code_hash:
+        if code_hash_of(tool, self._keep.project) != request.tool.code_hash:
             raise CodeRefused("its code is not that of its hash")
         level = isolation_of(tool)
         if level not in _CONFINED or level not in self._levels:
-            raise CodeRefused(f"it would run at {level}, where this worker runs no brought code")
+            raise CodeRefused(f"it would run at {level}, where this worker runs no code of servers")
         registry.exchange([definition.name], [tool], provider=provider)
 
 
-def _definition(brought: Bring) -> ToolDefinition:
+def _definition(request: Install) -> ToolDefinition:
     try:
-        data: Any = msgspec.json.decode(brought.definition)
+        data: Any = msgspec.json.decode(request.definition)
     except (msgspec.DecodeError, ValueError) as error:
         raise CodeRefused("its definition cannot be read") from error
     definition = definition_from_dict(data)
-    if (definition.name, definition.hash) != (brought.tool.name, brought.tool.definition_hash):
+    if (definition.name, definition.hash) != (request.tool.name, request.tool.definition_hash):
         raise CodeRefused("its definition is not that of its hash")
     if not definition.source.is_by_hand:
         raise CodeRefused("it is an import")

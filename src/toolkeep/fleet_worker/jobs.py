@@ -1,4 +1,4 @@
-"""The jobs of a worker: takes them within its slots, runs them, and tells how they end."""
+"""The jobs of a worker: takes them within its slots, runs them, and sends how they end."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ from toolkeep.fleet.messages import (
     OTHER_CODE,
     UNKNOWN_TOOL,
     Answer,
-    Bring,
     Claim,
     Failure,
+    Install,
+    InstallResult,
     Job,
-    Piece,
-    Stored,
-    Told,
-    Took,
+    OutputChunk,
+    Progress,
+    StoredBody,
 )
 from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
 from toolkeep.fleet_worker.delivered_code import CodeRefused, DeliveredCode
@@ -43,8 +43,8 @@ from toolkeep.policy.policy_settings import Grant
 
 log = logging.getLogger("toolkeep.fleet")
 
-_BRINGING: Final = 64
-"""Tools that are brought at once."""
+_INSTALLING: Final = 64
+"""Tools that are installed at once."""
 _DELIVER_SECONDS: Final = 30.0
 """How long a large result is tried to be stored, while the lease lasts."""
 
@@ -56,7 +56,7 @@ class Jobs:
         self._keep = keep
         self._bodies = bodies
         self._delivered = DeliveredCode(keep, levels)
-        self._bringing: dict[Claim, asyncio.Task[None]] = {}
+        self._installing: dict[Claim, asyncio.Task[None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._calls = keep.decided_calls()
         self._slots = slots
@@ -77,34 +77,36 @@ class Jobs:
                 found.append(Claim(tool.name, tool.definition_hash, code))
         return tuple(found)
 
-    def bring(self, session: ServerSession, brought: Bring) -> None:
-        """Take a tool with its code, or say why not."""
-        if not session.trusted.code or len(self._bringing) >= _BRINGING:
-            session.say(Took(brought.tool, "it may bring no code" if not session.trusted.code else BUSY))
-        elif brought.tool not in self._bringing:
-            task = asyncio.ensure_future(self._take(session, brought))
-            self._bringing[brought.tool] = task
-            task.add_done_callback(lambda _: self._bringing.pop(brought.tool, None))
+    def install(self, session: ServerSession, request: Install) -> None:
+        """Install a tool that a server sends, or say why not."""
+        if not session.trusted.code or len(self._installing) >= _INSTALLING:
+            session.send(
+                InstallResult(request.tool, "it may install no code" if not session.trusted.code else BUSY)
+            )
+        elif request.tool not in self._installing:
+            task = asyncio.ensure_future(self._install(session, request))
+            self._installing[request.tool] = task
+            task.add_done_callback(lambda _: self._installing.pop(request.tool, None))
 
-    async def _take(self, session: ServerSession, brought: Bring) -> None:
+    async def _install(self, session: ServerSession, request: Install) -> None:
         server, why = session.trusted, ""
         try:
-            packed = await self._bodies.take(brought.code)
+            packed = await self._bodies.take(request.code)
             async with self._one_at_a_time:
-                await asyncio.to_thread(self._delivered.take, server, brought, packed)
+                await asyncio.to_thread(self._delivered.install, server, request, packed)
         except (NotDelivered, CodeRefused) as error:
             why = str(error)
         except Exception:
-            log.exception("code could not be taken", extra={"tool": brought.tool.name})
+            log.exception("code could not be installed", extra={"tool": request.tool.name})
             why = "the worker failed"
         if why:
-            extra = {"server": server.name or server.key, "tool": brought.tool.name, "why": why}
+            extra = {"server": server.name or server.key, "tool": request.tool.name, "why": why}
             log.warning("code of a server was refused", extra=extra)
-        session.say(Took(brought.tool, why[:300]))
+        session.send(InstallResult(request.tool, why[:300]))
 
     def close(self) -> None:
-        """Take no code any more, and remove what was brought."""
-        for task in self._bringing.values():
+        """Install no more code, and remove what was installed."""
+        for task in self._installing.values():
             task.cancel()
         self._delivered.close()
 
@@ -173,9 +175,9 @@ class Jobs:
         self._tasks.pop((session.id, job.id), None)
         session.finish(answer)
 
-    async def _body(self, body: bytes | Stored) -> bytes:
+    async def _body(self, body: bytes | StoredBody) -> bytes:
         """What the object store may have; raises `_NoArguments`."""
-        if not isinstance(body, Stored):
+        if not isinstance(body, StoredBody):
             return body
         try:
             return await self._bodies.take(body)
@@ -185,7 +187,7 @@ class Jobs:
     async def _fitted(self, answer: Answer, tool: RegisteredTool) -> Answer:
         """The answer as a frame holds it: a large result goes through the object store."""
         body = answer.body
-        if isinstance(body, Stored) or len(body) <= INLINE_BYTES:
+        if isinstance(body, StoredBody) or len(body) <= INLINE_BYTES:
             return answer
         try:
             return replace(answer, body=await self._bodies.put(body, patience_s=_DELIVER_SECONDS))
@@ -200,13 +202,13 @@ class Jobs:
     ) -> DecidedCall:
         call_id = job.id.rpartition(".")[0]
 
-        def told(done: float, total: float | None, message: str) -> None:
-            session.say(Told(job.id, done, total, message))
+        def on_progress(done: float, total: float | None, message: str) -> None:
+            session.send(Progress(job.id, done, total, message))
 
-        def piece(piece: Any) -> None:
-            body = to_json_body(piece)
+        def on_output(chunk: Any) -> None:
+            body = to_json_body(chunk)
             if len(body) <= INLINE_BYTES:  # a larger one comes with the result alone
-                session.say(Piece(job.id, body))
+                session.send(OutputChunk(job.id, body))
 
         request = ToolCall(
             id=call_id,
@@ -217,8 +219,8 @@ class Jobs:
             session=job.session,
             correlation_id=job.correlation_id,
             data=msgspec.json.decode(data) if data else {},
-            on_progress=told if job.wants_progress else None,
-            on_output=piece if job.wants_output else None,
+            on_progress=on_progress if job.wants_progress else None,
+            on_output=on_output if job.wants_output else None,
         )
         return DecidedCall(
             request=request,

@@ -11,15 +11,26 @@ import msgspec
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.fleet import messages
 from toolkeep.fleet.identity import PrivateKey
-from toolkeep.fleet.messages import NEVER_SEEN, Answer, Ask, Beat, Bring, Cancel, Job, NotRun, Renew, Running
+from toolkeep.fleet.messages import (
+    NEVER_SEEN,
+    Answer,
+    Cancel,
+    Heartbeat,
+    Install,
+    Job,
+    NotRun,
+    Query,
+    Renew,
+    Running,
+)
 from toolkeep.fleet.remote_worker import MARGIN_SECONDS
 from toolkeep.fleet.sealed_session import FrameInvalid, SealedSession
 from toolkeep.fleet.transcript import BATCH, Transcript
 
 log = logging.getLogger("toolkeep.fleet")
 
-_UNHEARD: Final = 10_000
-"""Answers that are kept for a server that has not confirmed them."""
+_UNACKNOWLEDGED: Final = 10_000
+"""Answers that are kept for a server that has not acknowledged them."""
 _REFUSED: Final = 100_000
 """Jobs that are remembered as never to be run, because a server was told so."""
 
@@ -41,8 +52,8 @@ class JobHandler(Protocol):
     def taken(self) -> int:
         """Slots that jobs hold."""
 
-    def bring(self, session: "ServerSession", brought: Bring) -> None:
-        """Take a tool with its code."""
+    def install(self, session: "ServerSession", request: Install) -> None:
+        """Install a tool."""
 
 
 class ServerSession:
@@ -66,13 +77,13 @@ class ServerSession:
         self._key = key
         self._sealed = sealed
         self._lease_s = lease_s
-        self._send = send
+        self._send_frame = send
         self.lease_ends = float("-inf")
         """On the worker's own clock; beyond, the watchdog ends the worker."""
-        self._beats: dict[int, float] = {}
+        self._heartbeats: dict[int, float] = {}
         self._number = 0
         self._answers: dict[str, bytes] = {}
-        """Final answers that the server has not confirmed."""
+        """Final answers that the server has not acknowledged."""
         self._never: dict[str, None] = {}
         self._transcript = Transcript(sealed.id)
 
@@ -86,21 +97,21 @@ class ServerSession:
         """Whether jobs may run: a margin before its end, the worker ends them."""
         return now() < self.lease_ends - MARGIN_SECONDS
 
-    def say(self, message: messages.ToServer) -> bytes:
+    def send(self, message: messages.ToServer) -> bytes:
         """Seal and send; what was sealed."""
         packed = messages.encode(message)
-        self._send(self._sealed.seal(packed))
+        self._send_frame(self._sealed.seal(packed))
         return packed
 
-    def beat(self, *, is_draining: bool = False) -> None:
-        """Tell the server that this worker lives, and ask for the lease."""
+    def heartbeat(self, *, is_draining: bool = False) -> None:
+        """Send a heartbeat, which asks for the lease."""
         self._number += 1
-        self._beats[self._number] = now()
-        while len(self._beats) > 64:
-            del self._beats[next(iter(self._beats))]
+        self._heartbeats[self._number] = now()
+        while len(self._heartbeats) > 64:
+            del self._heartbeats[next(iter(self._heartbeats))]
         finished = tuple(self._answers)[:1000]
-        self.say(
-            Beat(
+        self.send(
+            Heartbeat(
                 self._number,
                 self._jobs.taken() - len(self.running),
                 tuple(self.running),
@@ -113,10 +124,10 @@ class ServerSession:
 
     def sign(self) -> None:
         """Sign answers that are not signed yet."""
-        self.say(self._transcript.sign(self._key))
+        self.send(self._transcript.sign(self._key))
 
     def open(self, frame: bytes) -> None:
-        """Take what the server says; raises `FrameInvalid`."""
+        """Open and handle a frame of the server; raises `FrameInvalid`."""
         packed = self._sealed.open(frame)
         try:
             message = messages.decode_to_worker(packed)
@@ -124,7 +135,7 @@ class ServerSession:
             raise FrameInvalid("it cannot be read") from error
         is_new, self.is_confirmed = not self.is_confirmed, True
         if is_new:
-            self.beat()
+            self.heartbeat()
         if isinstance(message, Job):
             self._job(message, packed)
         else:
@@ -141,39 +152,39 @@ class ServerSession:
             self._jobs.end(self, cancel.id)
 
     def _renew(self, renew: Renew) -> None:
-        sent_at = self._beats.get(renew.beat)
+        sent_at = self._heartbeats.get(renew.heartbeat)
         if sent_at is not None:
             self.lease_ends = max(self.lease_ends, sent_at + self._lease_s)
-        for job_id in renew.heard:
+        for job_id in renew.acknowledged:
             self._answers.pop(job_id, None)
 
-    def _bring(self, brought: Bring) -> None:
-        self._jobs.bring(self, brought)
+    def _install(self, request: Install) -> None:
+        self._jobs.install(self, request)
 
-    def _ask(self, ask: Ask) -> None:
-        if ask.id in self.running:
-            self.say(Running(ask.id))
-        elif ask.id in self._answers:
-            self._send(self._sealed.seal(self._answers[ask.id]))
+    def _query(self, query: Query) -> None:
+        if query.id in self.running:
+            self.send(Running(query.id))
+        elif query.id in self._answers:
+            self._send_frame(self._sealed.seal(self._answers[query.id]))
         else:
-            self._never[ask.id] = None
+            self._never[query.id] = None
             while len(self._never) > _REFUSED:
                 del self._never[next(iter(self._never))]
-            self.say(NotRun(ask.id, NEVER_SEEN))
+            self.send(NotRun(query.id, NEVER_SEEN))
 
     def refuse(self, job_id: str, why: str, detail: str = "") -> None:
-        """Tell that no line of a job ran."""
+        """Report that no line of a job ran."""
         self.running.pop(job_id, None)
-        self.say(NotRun(job_id, why, detail[:300]))
+        self.send(NotRun(job_id, why, detail[:300]))
 
     def finish(self, answer: Answer) -> None:
-        """Tell how a job ended; it is kept until the server has it."""
+        """Report how a job ended; the answer is kept until the server has it."""
         job_hash = self.running.pop(answer.id, None)
         if job_hash is None:
             return
-        packed = self.say(answer)
+        packed = self.send(answer)
         self._answers[answer.id] = packed
-        while len(self._answers) > _UNHEARD:
+        while len(self._answers) > _UNACKNOWLEDGED:
             del self._answers[next(iter(self._answers))]
         self._transcript.add(answer.id, job_hash, packed)
         # A server may leave after its last call.
@@ -184,6 +195,6 @@ class ServerSession:
 _HANDLERS: Final[dict[type, Callable[[ServerSession, Any], None]]] = {
     Cancel: ServerSession._cancel,  # noqa: SLF001 -- its own methods, by the kind of message
     Renew: ServerSession._renew,  # noqa: SLF001
-    Ask: ServerSession._ask,  # noqa: SLF001
-    Bring: ServerSession._bring,  # noqa: SLF001
+    Query: ServerSession._query,  # noqa: SLF001
+    Install: ServerSession._install,  # noqa: SLF001
 }

@@ -31,7 +31,7 @@ from toolkeep.version import __version__
 
 log = logging.getLogger("toolkeep.fleet")
 
-_BEAT_SECONDS: Final = 1.0
+_HEARTBEAT_SECONDS: Final = 1.0
 _TICK_SECONDS: Final = 0.05
 _SESSIONS: Final = 256
 """Open at once: each connection of a server has one."""
@@ -70,8 +70,8 @@ class Worker:
         await self._link.connect()
         with self._watchdog:
             try:
-                await self._link.subscribe(subjects.to_worker(self._key.public), self._hear)
-                await self._beat_until_over()
+                await self._link.subscribe(subjects.to_worker(self._key.public), self._on_frame)
+                await self._serve_until_over()
             finally:
                 for session in self._sessions.values():
                     self._jobs.end_all(session)
@@ -83,21 +83,21 @@ class Worker:
         """Take no new jobs, finish those that run, then end."""
         self._jobs.is_draining = True
         for session in self._confirmed():
-            session.beat(is_draining=True)
+            session.heartbeat(is_draining=True)
         await self._jobs.settle()
         for session in self._confirmed():  # signs the last answers
-            session.beat(is_draining=True)
+            session.heartbeat(is_draining=True)
         self._is_over.set()
 
-    async def _beat_until_over(self) -> None:
-        beaten_at = float("-inf")
+    async def _serve_until_over(self) -> None:
+        sent_at = float("-inf")
         while not self._is_over.is_set():
-            if now() - beaten_at >= _BEAT_SECONDS:
-                beaten_at = now()
+            if now() - sent_at >= _HEARTBEAT_SECONDS:
+                sent_at = now()
                 self._refused = 0
                 self._link.send(subjects.announcement(self._key.public), self._announcement)
                 for session in self._confirmed():
-                    session.beat(is_draining=self._jobs.is_draining)
+                    session.heartbeat(is_draining=self._jobs.is_draining)
             self._end_leases()
             try:
                 await asyncio.wait_for(self._is_over.wait(), _TICK_SECONDS)
@@ -118,15 +118,15 @@ class Worker:
     def _confirmed(self) -> "Iterator[ServerSession]":
         return (session for session in list(self._sessions.values()) if session.is_confirmed)
 
-    def _hear(self, _: str, frame: bytes) -> None:
+    def _on_frame(self, _: str, frame: bytes) -> None:
         try:
-            self._heard(frame)
+            self._handle(frame)
         except FrameInvalid as error:
             self._refused += 1
             if self._refused <= _REFUSALS_LOGGED:
                 log.warning("a frame was refused", extra={"reason": str(error)})
 
-    def _heard(self, frame: bytes) -> None:
+    def _handle(self, frame: bytes) -> None:
         if frame[:1] == HELLO:
             self._hello(frame)
             return

@@ -102,10 +102,10 @@ class DecidedCalls:
             return permitted
         takes_nothing = not permitted.touched and not permitted.held
         ceiling = "" if takes_nothing else self._declared(_CEILING, call.ceiling)
-        if not takes_nothing and (beyond := self._authorizer.beyond(ceiling, permitted)):
+        if not takes_nothing and (excess := self._authorizer.excess_over(ceiling, permitted)):
             for one in permitted.touched:
                 one.close()
-            message = f"The worker does not let this server ask for {beyond}"
+            message = f"The worker does not let this server ask for {excess}"
             return refuse(request, Code.NOT_PERMITTED, message, "Do without it, or ask the operator.")
         return replace(permitted, request=request)
 

@@ -180,7 +180,7 @@ class Authorizer:
         agent = self._agents.get(name)
         return Grant() if agent is None else agent.grant
 
-    def beyond(self, name: str, call: PermittedCall) -> str:
+    def excess_over(self, name: str, call: PermittedCall) -> str:
         """What a permitted call takes that another agent does not hold; empty if nothing.
 
         Compared with what was resolved for the call, which is what it will use. Told as the model wrote it:

@@ -37,6 +37,7 @@ from toolkeep.stores.registry_state import (
     accepted,
     grant_switch,
     pin_key,
+    rejection_switch,
     with_switch,
     withdrawn,
 )
@@ -213,6 +214,29 @@ class ToolRegistry:
         told = ToolAccepted(tool_name=tool.name, version=new.version, definition_hash=new.definition_hash)
         self._bus.tell(told)
         return taken
+
+    def pending(self, tool: RegisteredTool) -> Pin | None:
+        """The pin of a quarantined import whose definition awaits acceptance."""
+        pin = self.pinned(tool)
+        waits = pin is not None and pin.pending_hash and pin.pending_hash == _arrived(tool).hash
+        return pin if waits and tool.state is ToolState.QUARANTINED else None
+
+    def reject(self, name: str, definition_hash: str) -> None:
+        """Remember that a person keeps a pending definition out: it stays quarantined, and is reviewed."""
+        with self._lock:
+            pin = self.pending(self.get(name))
+            if pin is None or pin.pending_hash != definition_hash:
+                what = f"the definition of tool {name!r} that waits is not the one with this hash"
+                raise NotAccepted(what, hint="review it again: it has changed")
+            switch = rejection_switch(pin)
+            self._state.put_switch(switch, enabled=False)
+            self._remembered = with_switch(self._remembered, switch, enabled=False)
+            self._switches = with_switch(self._switches, switch, enabled=False)
+
+    def is_rejected(self, tool: RegisteredTool) -> bool:
+        """Whether a person keeps out the definition that awaits acceptance."""
+        pin = self.pending(tool)
+        return pin is not None and self._switches.get(rejection_switch(pin)) is False
 
     def declared_flow(self, tool: RegisteredTool) -> DeclaredFlow | None:
         """What a person declared about an imported tool on the page."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.admit import AdmittedBefore
     from toolkeep.registry.coerce import Offer
     from toolkeep.registry.custom_definitions import DefinitionEditor, OfferOf
+    from toolkeep.registry.pending_review import Review
     from toolkeep.registry.search import ToolSearch
     from toolkeep.stores.definitions import BrokenDefinition, DefinitionStore, StoredDefinition
     from toolkeep.validation.schema_engine import Formats
@@ -165,6 +166,26 @@ class ToolCatalog:
         version is bumped by what changed.
         """
         return self._registry.accept(name, definition_hash)
+
+    def review(self, name: str) -> "Review | None":
+        """What `accept` would put in use: how the definition of a quarantined import differs; None if none
+        awaits acceptance."""
+        from toolkeep.registry.pending_review import review_of
+
+        pin = self._registry.pending(self._registry.get(name))
+        return None if pin is None else review_of(pin)
+
+    def reject(self, name: str, *, definition_hash: str) -> None:
+        """Keep the changed definition of a quarantined tool out, the one with this hash.
+
+        It stays quarantined and no longer needs attention. `accept` still accepts it; another change is
+        reviewed anew.
+        """
+        self._registry.reject(name, definition_hash)
+
+    def is_rejected(self, name: str) -> bool:
+        """Whether a person keeps out the definition of a quarantined tool that awaits acceptance."""
+        return self._registry.is_rejected(self._registry.get(name))
 
     def declare_flow(
         self, name: str, declared: Mapping[str, Any] | None, *, by: str = "local"

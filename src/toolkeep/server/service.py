@@ -8,6 +8,7 @@ from toolkeep.limits import ServerLimits
 from toolkeep.server.api.health import Health
 from toolkeep.server.api.open_calls import RunningCalls
 from toolkeep.server.api.statistics import Statistics
+from toolkeep.server.api.verification import Verification
 from toolkeep.server.http.bearer_auth import BearerAuth, Caller
 from toolkeep.stores.api_tokens import Scope, Tokens
 
@@ -26,6 +27,7 @@ class Service:
     calls: RunningCalls
     health: Health
     statistics: Statistics = field(default_factory=Statistics)
+    verification: Verification = field(default_factory=Verification)
     metrics: "Metrics | None" = None
     has_traces: bool = False
     issuers: tuple[str, ...] = ()

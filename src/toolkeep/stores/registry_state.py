@@ -91,6 +91,11 @@ def grant_switch(agent: str, capability: str) -> str:
     return f"agent\n{agent}\n{capability}"
 
 
+def rejection_switch(pin: Pin) -> str:
+    """The switch that is off while a person keeps a pending definition out; one for each definition."""
+    return f"rejected\n{pin.origin}\n{pin.name}\n{pin.pending_hash}"
+
+
 def withdrawn(switches: Mapping[str, bool]) -> dict[str, set[str]]:
     """The capabilities and permissions that are withdrawn, by agent."""
     found: dict[str, set[str]] = {}

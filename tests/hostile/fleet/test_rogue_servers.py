@@ -17,7 +17,7 @@ from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.definitions.capability import Capability
 from toolkeep.fleet import messages
 from toolkeep.fleet.identity import PrivateKey
-from toolkeep.fleet.messages import PROTOCOL, SHAPE, Answer, Ask, Job, NotRun, Renew
+from toolkeep.fleet.messages import PROTOCOL, SHAPE, Answer, Job, NotRun, Query, Renew
 from toolkeep.fleet.sealed_session import HELLO, SEALED, WELCOME, Hello, SealedSession, _signed
 
 pytestmark = pytest.mark.spec("SCL-4")
@@ -168,7 +168,7 @@ def test_a_frame_that_is_not_what_it_claims_runs_nothing_and_is_told(
         rogue, frames = scene.rogue, make(scene)
         await rogue.send(*([frames] if isinstance(frames, bytes) else frames))
         # The worker hears in order: it knows nothing of the job, and goes on with who is honest.
-        await rogue.say(Ask("forged.0"))
+        await rogue.say(Query("forged.0"))
         said = await rogue.hear(NotRun, messages.Running)
         assert isinstance(said, NotRun)
         assert said.why == messages.NEVER_SEEN
@@ -202,7 +202,7 @@ def test_a_server_that_asks_for_more_than_it_may_is_refused(
         job = rogue.job(scene.keep)
         assert (await rogue.ask(job)).body == b'"HI"'
         await rogue.say(job)  # the id of a job of before, and one that was refused for good
-        await rogue.say(Ask("later.0"))
+        await rogue.say(Query("later.0"))
         await rogue.say(rogue.job(scene.keep, id="later.0"))
         assert (await rogue.ask(rogue.job(scene.keep))).body == b'"HI"'
 

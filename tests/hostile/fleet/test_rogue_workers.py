@@ -14,7 +14,7 @@ from tests.hostile.fleet.test_rogue_servers import BOMB, ENDLESS, LOW_ORDER, fli
 from toolkeep import Code
 from toolkeep.fleet import messages, subjects
 from toolkeep.fleet.identity import PrivateKey
-from toolkeep.fleet.messages import Beat, Claim, Job, NotRun, Piece, Signed
+from toolkeep.fleet.messages import Claim, Heartbeat, Job, NotRun, OutputChunk, Signed
 from toolkeep.fleet.sealed_session import WELCOME, SealedSession, Welcome, _signed, announce, decline
 from toolkeep.fleet.transcript import Transcript
 
@@ -126,13 +126,13 @@ async def _of_another(scene: Scene, job: Job) -> None:
 
 async def _turned_round(scene: Scene, job: Job) -> None:
     """What the server sealed comes back to it."""
-    await scene.rogue.beat()
+    await scene.rogue.heartbeat()
     frame = await scene.rogue.tap.next(b"\x05")
     await scene.rogue.send(frame[:9] + (1000).to_bytes(8, "big") + frame[17:])
 
 
 async def _replayed_beat(scene: Scene, job: Job) -> None:
-    frame = scene.rogue.seal(Beat(2, 0))
+    frame = scene.rogue.seal(Heartbeat(2, 0))
     await scene.rogue.send(frame, frame)
 
 
@@ -213,14 +213,16 @@ def test_a_worker_that_answers_twice_or_otherwise_than_it_was_asked(nats: NatsSe
             job = await rogue.hear(Job)
             await rogue.say(rogue.answer(job, body))
             assert (await call).code is Code.OUTPUT_INVALID
-        # Pieces that are none do not reach who listens.
-        pieces: list[Any] = []
-        counting = asyncio.create_task(scene.server.call("count", {"to": 1}, on_output=pieces.append))
+        # Chunks that are not JSON do not reach who listens.
+        chunks: list[Any] = []
+        counting = asyncio.create_task(scene.server.call("count", {"to": 1}, on_output=chunks.append))
         job = await rogue.hear(Job)
-        await rogue.say(Piece(job.id, b"{"), Piece(job.id, b"[" * 10_000), Piece(job.id, b'"0\\n"'))
+        await rogue.say(
+            OutputChunk(job.id, b"{"), OutputChunk(job.id, b"[" * 10_000), OutputChunk(job.id, b'"0\\n"')
+        )
         await rogue.say(rogue.answer(job, b'"0\\n"'))
         await counting
-        assert pieces == ["0\n"]
+        assert chunks == ["0\n"]
         # It takes nothing: the call goes elsewhere, or is refused in words, and never hangs.
         call = scene.call()
         for _ in range(5):
@@ -231,8 +233,8 @@ def test_a_worker_that_answers_twice_or_otherwise_than_it_was_asked(nats: NatsSe
     told = asyncio.run(scene(nats, attack))
     assert sorted(told) == [
         "it answers no job that it has",
-        "it holds no piece of output",
-        "it holds no piece of output",
+        "it holds no chunk of output",
+        "it holds no chunk of output",
         "it signs other answers than it gave",
     ]
 

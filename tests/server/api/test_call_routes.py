@@ -10,7 +10,9 @@ import pytest
 from tests.server.conftest import begun, ended, noted
 from tests.server.talk import Client, until
 from tests.server.test_asgi_app import talk
-from toolkeep import Keep, tool
+from toolkeep import Code, Keep, tool
+from toolkeep.errors import StoreUnavailable
+from toolkeep.storage.sqlite import approvals_db
 
 
 @pytest.mark.spec("WEB-1")
@@ -118,6 +120,25 @@ def test_a_no_goes_back_to_the_model_with_its_reason(keep: Keep) -> None:
     after = talk(keep, act)
     assert (after.status, after.code) == (403, "ACODE-TSR-046")
     assert "Not today" in after.data["text"]
+    assert noted == []
+
+
+def test_the_end_of_a_call_is_never_said_as_try_again(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that polls would poll for ever."""
+
+    def use(*_: object) -> bool:
+        raise StoreUnavailable("the database", "is away", hint="wait")
+
+    async def act(client: Client) -> Any:
+        ada = client.as_agent("ada", "call")
+        asked = await ada.call("send_note", {"text": "hi"})
+        monkeypatch.setattr(approvals_db.SqliteApprovals, "use", use)
+        await client.post(f"/v1/approvals/{asked.data['approval']}:decide", {"verdict": "approve"})
+        return await ada.get(asked.headers["location"] + "?wait=20")
+
+    after = talk(keep, act)
+    assert (after.status, after.data["status"], after.code) == (500, 500, Code.STORE_UNAVAILABLE.value)
+    assert "retry-after" not in after.headers
     assert noted == []
 
 

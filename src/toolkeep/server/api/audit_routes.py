@@ -622,7 +622,7 @@ async def _key(service: Service, request: Request) -> Response:
 
 
 async def _verify(service: Service, request: Request) -> Response:
-    return json_response(await verify_log(service.keep))
+    return json_response(await service.verification.run(verify_log(service.keep)))
 
 
 async def _statistics(service: Service, request: Request) -> Response:
@@ -736,6 +736,7 @@ ROUTES: Final = (
         tag="audit",
         parameters=(ORIGIN,),
         gives={200: ResponseSpec(about="The key.", kind=KeyView)},
+        problems=(404,),
     ),
     Route(
         method="POST",

@@ -30,7 +30,7 @@ from toolkeep.server.api.common_parameters import ID, KEY, NAME
 from toolkeep.server.api.open_calls import CallView, OpenCall, RunningCalls, view_of
 from toolkeep.server.api.session_routes import ANY_SESSION, note_shown, state_owner
 from toolkeep.server.http.bearer_auth import Caller
-from toolkeep.server.http.problem_details import RequestRefused, document, of_result, problem
+from toolkeep.server.http.problem_details import TRY_AGAIN, RequestRefused, document, of_result, problem
 from toolkeep.server.http.request import Parameter, Request, read_raw
 from toolkeep.server.http.responses import Response, json_bytes, json_response, send_response
 from toolkeep.server.http.route_table import ResponseSpec, Route
@@ -220,6 +220,14 @@ def told(result: ToolResult) -> Response:
     return json_response(result.to_dict())
 
 
+def ended(result: ToolResult) -> Response:
+    """How a call ended that was answered with 202; it is final, so no status says "try again"."""
+    if result.error is None:
+        return told(result)
+    data = of_result(result, result.error)
+    return problem(data | {"status": 500} if data["status"] in TRY_AGAIN else data)
+
+
 def pending(call: OpenCall) -> Response:
     """202 with the URL to poll."""
     place = (b"location", f"/v1/calls/{call.id}".encode())
@@ -280,7 +288,7 @@ async def _show_call(service: Service, request: Request) -> Response:
     # A trusted host knows in which session it shows the result; any other caller has one of its own.
     if call.result is not None and call.owner != ANY_SESSION and not request.caller.has_scope(Scope.SESSION):
         await asyncio.to_thread(note_shown, service.keep, request.caller, call.tool)
-    return pending(call) if call.result is None else told(call.result)
+    return pending(call) if call.result is None else ended(call.result)
 
 
 async def _cancel_call(service: Service, request: Request) -> Response:

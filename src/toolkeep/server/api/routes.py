@@ -19,7 +19,9 @@ from toolkeep.server.api import (
     call_routes,
     definition_routes,
     policy_routes,
+    review_routes,
     session_routes,
+    status_routes,
     token_routes,
     tool_routes,
 )
@@ -183,6 +185,7 @@ _ABOUT: Final = (
 
 ROUTES: Final = (
     *tool_routes.ROUTES,
+    *review_routes.ROUTES,
     *definition_routes.ROUTES,
     *_PROGRAMS,
     *_WORKERS,
@@ -193,5 +196,6 @@ ROUTES: Final = (
     *policy_routes.ROUTES,
     *token_routes.ROUTES,
     *_HEALTH,
+    *status_routes.ROUTES,
     *_ABOUT,
 )

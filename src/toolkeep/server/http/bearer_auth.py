@@ -29,7 +29,7 @@ SCOPES: Final[dict[Scope, str]] = {
     Scope.OPENAPI: "read /openapi.json",
     Scope.MCP: "speak MCP as the token's agent",
     Scope.TOKENS: "list, make, rotate and revoke tokens",
-    Scope.ADMIN: "all of these, and see the tools of every agent",
+    Scope.ADMIN: "all of these, see the tools of every agent, and put tools, grants and policies in force",
 }
 
 _BEARER: Final = re.compile(rb"(?i:bearer) +(tk_[A-Za-z0-9_-]{60})")

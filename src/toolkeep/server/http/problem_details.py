@@ -75,10 +75,12 @@ STATUS: Final[dict[Code, int]] = {
     Code.MEDIA_REFUSED: 415,
     Code.SIGN_IN_REFUSED: 401,
     Code.NOT_FROM_PAGE: 403,
+    Code.NOT_CONFIRMED: 403,
 }
 """HTTP status by code; every other code is an internal error: 500."""
 
-_RETRY: Final = {429, 503}
+TRY_AGAIN: Final = {429, 503}
+"""Statuses that ask a client to send the same request again."""
 
 
 class RequestRefused(ToolkeepError):
@@ -112,7 +114,7 @@ def document(code: Code, status: int, detail: str, **more: Any) -> dict[str, Any
 def problem(data: Mapping[str, Any], headers: tuple[Header, ...] = ()) -> Response:
     """A problem document as a response."""
     status = data["status"]
-    more = ((b"retry-after", b"1"),) if status in _RETRY else ()
+    more = ((b"retry-after", b"1"),) if status in TRY_AGAIN else ()
     return Response(status, json_bytes(data), PROBLEM_TYPE, (*headers, *more))
 
 

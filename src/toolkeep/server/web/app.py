@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.errors import TITLES, Code, DefinitionError, ToolkeepError
@@ -75,7 +76,11 @@ class PageApp:
         self._codes = codes
         self._service = app.service
         self._assets = Assets()
-        self._renderer = Renderer(self._assets, has_workers=app.service.keep.workers() is not None)
+        self._renderer = Renderer(
+            self._assets,
+            has_workers=app.service.keep.workers() is not None,
+            status_of=partial(overview_page.status_of_session, app.service),
+        )
         self._table = RouteTable(ROUTES)
         shared = app.service.keep.shared
         self.sessions = Sessions(

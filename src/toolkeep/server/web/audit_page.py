@@ -24,7 +24,8 @@ _SHOWN: Final = 40
 """Calls of one page of the list: more than a screen, and the next page is loaded on scrolling."""
 _TYPES: Final = (
     "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "RanElsewhere",
-    "ToolCompleted", "SessionEnded", "AuditAlarm", "AnsweredLate", "AnswersSigned", "WorkerRefused",
+    "ToolCompleted", "SessionEnded", "OperatorChange", "AuditAlarm", "AnsweredLate", "AnswersSigned",
+    "WorkerRefused",
 )  # fmt: skip
 _STATUSES: Final = ("ok", "error", "refused", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")
@@ -150,8 +151,9 @@ async def _receipt(service: Service, request: PageRequest) -> Response:
 
 
 async def _verify(service: Service, request: PageRequest) -> Response:
-    report = await audit_routes.verify_log(service.keep)
-    return request.renderer.page(request, "parts/verified.html", report=report)
+    report = await service.verification.run(audit_routes.verify_log(service.keep))
+    told = ((b"hx-trigger", b"verified"),)  # the status line says so too
+    return request.renderer.part(request, "parts/verified.html", headers=told, report=report)
 
 
 async def _verify_receipt(service: Service, request: PageRequest) -> Response:

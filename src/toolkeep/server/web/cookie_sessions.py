@@ -55,6 +55,7 @@ class Session(msgspec.Struct, kw_only=True, eq=False):
     approver: Caller
     """The caller for answers to approval requests."""
     key_hash: bytes
+    began_at: float
     ends_at: float
 
     def __repr__(self) -> str:
@@ -145,7 +146,12 @@ class Sessions:
                 return None
             caller = approver = known
         return Session(
-            id=content.id, caller=caller, approver=approver, key_hash=content.key_hash, ends_at=ends_at
+            id=content.id,
+            caller=caller,
+            approver=approver,
+            key_hash=content.key_hash,
+            began_at=content.began_at,
+            ends_at=ends_at,
         )
 
     def _read(self, cookie: str) -> _Content | None:

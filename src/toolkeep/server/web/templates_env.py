@@ -6,7 +6,7 @@ servers. A value in an input field is `editable`: escaped, and otherwise unchang
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from toolkeep.approval.question_text import duration, name
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.mcp_server.http_headers import Headers
+from toolkeep.server.api.status_routes import StatusView
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.responses import Header, Response
 from toolkeep.server.web.browser_security import security_headers
@@ -43,6 +44,7 @@ _KINDS: Final = {
     "AnswersSigned": "A worker signed answers",
     "WorkerRefused": "Frames of a worker refused",
     "SessionEnded": "Session ended",
+    "OperatorChange": "Put in force",
     "AuditAlarm": "Alarm about a log",
 }
 """Display names of record kinds."""
@@ -84,7 +86,14 @@ class Rendered(Protocol):
 class Renderer:
     """Renders pages and parts of pages."""
 
-    def __init__(self, assets: Assets, *, has_workers: bool = False) -> None:
+    def __init__(
+        self,
+        assets: Assets,
+        *,
+        has_workers: bool = False,
+        status_of: Callable[[Session], StatusView] | None = None,
+    ) -> None:
+        """`status_of` gives what stands at the bottom of every page."""
         self._environment = Environment(
             loader=FileSystemLoader(_TEMPLATES),
             # Escaping and `finalize` apply to every value: a forgotten filter would be stored XSS.
@@ -111,7 +120,7 @@ class Renderer:
             "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
         }
         shown = partial(places, has_workers=has_workers)
-        self._environment.globals |= {"asset": assets.address, "places": shown}
+        self._environment.globals |= {"asset": assets.address, "places": shown, "status_of": status_of}
 
     def page(self, request: Rendered, template: str, *, status: int = 200, **data: Any) -> Response:
         """A response with a page, or a part of one."""
@@ -134,6 +143,7 @@ class Renderer:
         session = request.session
         known = {
             "caller": session.caller if session else None,
+            "session": session,
             "path": request.path,
             "nonce": request.nonce,
             "Scope": Scope,

@@ -6,18 +6,22 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, Tier, ToolState
+from toolkeep.errors import NotAccepted
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import PAGE
 from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
-from toolkeep.server.api import tool_routes
+from toolkeep.server.api import review_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
 from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
 from toolkeep.server.web.flow_page import flow_data
+from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
 from toolkeep.server.web.schema_form import fields_of
 from toolkeep.server.web.try_tool_page import Attempt, attempt_data
 from toolkeep.server.web.web_request import PageRequest, page_route
@@ -111,6 +115,37 @@ async def _show(service: Service, request: PageRequest) -> Response:
     return show(service, request, request.names["name"])
 
 
+def review_data(keep: Keep, request: PageRequest, tool: RegisteredTool, **more: Any) -> dict[str, Any]:
+    """What the page shows of a quarantined tool: the difference, to those who may accept it."""
+    may_see = request.caller.has_scope(Scope.ADMIN) and tool.state is ToolState.QUARANTINED
+    return {
+        "review": review_routes.pending_review(keep, request.caller, tool.name) if may_see else None,
+        "tool": tool_routes.summary(tool),
+        "problem": None,
+        **confirm_data(request),
+        **more,
+    }
+
+
+async def _accept(service: Service, request: PageRequest) -> Response:
+    form, name = await request.form(), request.names["name"]
+    said = page_confirmation(request, form)
+    try:
+        await review_routes.accept_tool(service.keep, said, name, form.get("hash"))
+    except (RequestRefused, NotAccepted) as refused:
+        tool = tool_routes.find_tool(service.keep, request.caller, name)
+        data = review_data(service.keep, request, tool, problem=refused)
+        return request.renderer.part(request, "parts/review.html", **data)
+    return _again()
+
+
+async def _reject(service: Service, request: PageRequest) -> Response:
+    form = await request.form()
+    said = page_confirmation(request, form)
+    await review_routes.reject_tool(service.keep, said, request.names["name"], form.get("hash"))
+    return _again()
+
+
 def show(service: Service, request: PageRequest, name: str) -> Response:
     """Render the page of one tool."""
     keep, caller = service.keep, request.caller
@@ -122,7 +157,7 @@ def show(service: Service, request: PageRequest, name: str) -> Response:
         request,
         "tool.html",
         view=view,
-        tool=view.tool,
+        **review_data(keep, request, tool),
         definition=view.definition,
         signature=_signature(view, fields),
         fields=fields,
@@ -187,6 +222,8 @@ ROUTES: Final = (
         Parameter(name="cursor", about="", shortest=0, longest=1024),
     ),
     page_route("GET", "/ui/tools/{name}", _show, (Scope.TOOLS_READ,), NAME),
+    page_route("POST", "/ui/tools/{name}:accept", _accept, (Scope.ADMIN,), NAME),
+    page_route("POST", "/ui/tools/{name}:reject", _reject, (Scope.ADMIN,), NAME),
     page_route("POST", "/ui/tools/{name}:enable", _enable, (Scope.TOOLS_WRITE,), NAME),
     page_route("POST", "/ui/tools/{name}:disable", _disable, (Scope.TOOLS_WRITE,), NAME),
 )
