@@ -143,6 +143,8 @@ CHANGES = [
     "/ui/tools/add:disable",
     "/ui/tools/add:enable",
     "/ui/tools/add:try",
+    "/ui/tools/add:accept",
+    "/ui/tools/add:reject",
     "/ui/tools/add:declare",
     "/ui/tools/add:undeclare",
     "/ui/definitions",
