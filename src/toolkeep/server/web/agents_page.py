@@ -15,6 +15,13 @@ _ROWS: Final = 20
 _COLUMNS: Final = 8
 """Agents beside each other; of more, one is chosen."""
 
+_VERDICTS: Final = {
+    "allow": ("allowed", "good"),
+    "ask": ("asks", "warn"),
+    "deny": ("denied", "denied"),
+}
+"""The word of each verdict, and the look of its chip."""
+
 
 async def _show(service: Service, request: PageRequest) -> Response:
     if request.wants_part:
@@ -37,7 +44,14 @@ async def _matrix(service: Service, request: PageRequest) -> dict[str, Any]:
     more = ""
     if page.next:
         more = "/ui/agents?" + urlencode({**{k: v for k, v in given.items() if v}, "cursor": page.next})
-    return {"rows": page.items, "columns": names, "known": known, "filters": given, "more": more}
+    return {
+        "rows": page.items,
+        "columns": names,
+        "known": known,
+        "filters": given,
+        "more": more,
+        "verdicts": _VERDICTS,
+    }
 
 
 def _text(name: str, longest: int = 256) -> Parameter:
