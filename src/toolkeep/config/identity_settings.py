@@ -69,6 +69,7 @@ IDENTITY: Final[Data] = {
         "issuers": {
             "type": "array",
             "maxItems": 32,
+            "description": "The issuers, and what their tokens grant.",
             "items": {
                 "type": "object",
                 "required": ["issuer", "audience", "algorithm", "grants"],

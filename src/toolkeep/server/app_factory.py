@@ -25,7 +25,7 @@ from toolkeep.storage.state_folder import make_private
 from toolkeep.stores.api_tokens import Tokens
 
 if TYPE_CHECKING:
-    from toolkeep.server.identity.access_tokens import AccessTokens
+    from toolkeep.server.oidc.access_tokens import AccessTokens
     from toolkeep.telemetry.metrics import Metrics
 
 
@@ -84,11 +84,13 @@ def make_app(
 
 def access_tokens(identity: IdentitySettings) -> "AccessTokens":
     """Recognizes the tokens of the configured issuers."""
-    from toolkeep.server.identity.access_tokens import AccessTokens
-    from toolkeep.server.identity.issuer_keys import IssuerKeys
-    from toolkeep.server.identity.provider import Provider
+    from toolkeep.server.oidc.access_tokens import AccessTokens
+    from toolkeep.server.oidc.issuer_documents import IssuerDocuments
+    from toolkeep.server.oidc.issuer_keys import IssuerKeys
 
-    return AccessTokens({one.issuer: (one, IssuerKeys(one, Provider(one).keys)) for one in identity.issuers})
+    return AccessTokens(
+        {one.issuer: (one, IssuerKeys(one, IssuerDocuments(one).keys)) for one in identity.issuers}
+    )
 
 
 def start_metrics(keep: Keep) -> "Metrics":

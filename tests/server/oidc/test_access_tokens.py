@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey
 
-from tests.server.identity.issuing import (
+from tests.server.oidc.issuing import (
     AUDIENCE,
     EC,
     ED,
@@ -25,8 +25,8 @@ from tests.server.identity.issuing import (
     signed,
     signed_by_secret,
 )
-from toolkeep.server.identity.access_tokens import AccessTokens, TokenInvalid
-from toolkeep.server.identity.issuer_keys import IssuerKeys, read_keys
+from toolkeep.server.oidc.access_tokens import AccessTokens, TokenInvalid
+from toolkeep.server.oidc.issuer_keys import IssuerKeys, read_keys
 from toolkeep.stores.api_tokens import Scope
 
 PEM = RSA.as_pem(private=False)
@@ -52,7 +52,9 @@ def test_claims_map_to_an_agent_and_scopes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "key"), [("PS256", RSA), ("ES256", EC), ("Ed25519", ED), ("RS512", RSA)], ids=str
+    ("algorithm", "key"),
+    [("PS256", RSA), ("ES256", EC), ("Ed25519", ED), ("RS512", RSA)],
+    ids=["PS256", "ES256", "Ed25519", "RS512"],
 )
 def test_each_algorithm_counts_where_it_is_pinned(algorithm: str, key: Any) -> None:
     tokens = access_tokens(key_set(key), algorithm=algorithm)

@@ -18,17 +18,22 @@ from joserfc import jws
 from joserfc.errors import JoseError
 
 from toolkeep.config.identity_settings import Issuer
-from toolkeep.server.identity.issuer_keys import IssuerKeys, Key
+from toolkeep.server.oidc.issuer_keys import IssuerKeys, Key
 from toolkeep.stores.api_tokens import Scope, Token, read_scopes
 from toolkeep.text.display import echo_name
 
 log = logging.getLogger("toolkeep.server")
 
 TOKEN_BYTES: Final = 8192
+"""Real ones have up to 3 KB; with more, many groups are in them, and headers of proxies overflow."""
 _HEADER_BYTES: Final = 512
+"""In base64: an algorithm, a type and a key id take 100. The signature library takes no more."""
 _LEEWAY_SECONDS: Final = 30.0
+"""By which clocks of two machines may differ that are set by NTP, with room."""
 _REMEMBERED: Final = 10_000
+"""Tokens that were verified, a few hundred bytes each; then all are verified anew."""
 _SUBJECT_CHARS: Final = 256
+"""OpenID Connect allows a subject 255."""
 _REFUSED_HEADERS: Final = ("crit", "jku", "jwk", "x5c", "x5u", "zip", "b64")
 """Nothing in a token says where its key comes from, or how it is to be read."""
 _TYPES: Final = {"at+jwt": ("at+jwt", "application/at+jwt"), "JWT": ("jwt", "at+jwt", "application/at+jwt")}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.mcp_server.talk import modern_request
-from tests.server.identity.issuing import AUDIENCE, GRANTS, RSA, claims, documents, key_set, signed
+from tests.server.oidc.issuing import AUDIENCE, GRANTS, RSA, claims, documents, key_set, signed
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from toolkeep import Keep

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.server.identity.issuing import ISSUER, OTHER, RSA, documents, issuer, key_set
-from toolkeep.server.identity.issuer_keys import IssuerKeys, KeysUnavailable
-from toolkeep.server.identity.provider import Provider
+from tests.server.oidc.issuing import ISSUER, OTHER, RSA, documents, issuer, key_set
+from toolkeep.server.oidc.issuer_documents import IssuerDocuments
+from toolkeep.server.oidc.issuer_keys import IssuerKeys, KeysUnavailable
 
 METADATA = "/.well-known/openid-configuration"
 
@@ -79,7 +79,7 @@ def test_old_keys_are_renewed_beside_requests_and_end_after_an_hour() -> None:
 
 def keys_of(url: str, pages: dict[str, Any], **more: Any) -> dict[str, Any]:
     facts = {"issuer": url, "host": url.removeprefix("http://"), **more}
-    return asyncio.run(Provider(issuer(**facts)).keys())
+    return asyncio.run(IssuerDocuments(issuer(**facts)).keys())
 
 
 def test_metadata_leads_to_the_keys() -> None:
@@ -123,5 +123,5 @@ def test_metadata_that_leads_elsewhere_is_refused(page: Any, reason: str) -> Non
 def test_a_loopback_issuer_is_reached_only_where_the_configuration_names_it() -> None:
     with documents({"/jwks": key_set(RSA)}) as (url, asked):
         with pytest.raises(KeysUnavailable):
-            asyncio.run(Provider(issuer(issuer=url, keys=f"{url}/jwks")).keys())
+            asyncio.run(IssuerDocuments(issuer(issuer=url, keys=f"{url}/jwks")).keys())
         assert asked == []

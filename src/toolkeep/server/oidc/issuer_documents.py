@@ -18,14 +18,16 @@ from toolkeep.network.errors import NetworkError
 from toolkeep.network.fetch import fetch
 from toolkeep.network.hosts import HostRefused, HostScope, read_url
 from toolkeep.network.http_endpoint import Request
-from toolkeep.server.identity.issuer_keys import KeysUnavailable
+from toolkeep.server.oidc.issuer_keys import KeysUnavailable
 
 _DOCUMENT_BYTES: Final = 256 * 1024
+"""Metadata and key sets have a few KB; a hundred keys with certificates some 200."""
 _SECONDS: Final = 10.0
+"""For metadata and keys together. Only callers with an unknown key wait for it."""
 _BOUNDS: Final = NetworkBounds(max_requests=4, max_bytes=4 * _DOCUMENT_BYTES)
 
 
-class Provider:
+class IssuerDocuments:
     """One issuer as a server of documents."""
 
     def __init__(self, issuer: Issuer) -> None:

@@ -15,8 +15,8 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from toolkeep.config.identity_settings import ClaimGrant, Issuer
-from toolkeep.server.identity.access_tokens import AccessTokens
-from toolkeep.server.identity.issuer_keys import IssuerKeys
+from toolkeep.server.oidc.access_tokens import AccessTokens
+from toolkeep.server.oidc.issuer_keys import IssuerKeys
 
 ISSUER, AUDIENCE = "https://login.example.org", "https://keep.example.org/mcp"
 NOW = 1_800_000_000.0
