@@ -28,7 +28,6 @@ more wait."""
 _ANSWERS: Final = 20
 """Answered questions below the inbox; the audit page has all."""
 _TELL: Final = (b"hx-trigger", b"approvals")
-_TELL_RULES: Final = (b"hx-trigger", b"approvals, rules")
 _HEAD_LINES: Final = 2
 """Lines of a difference that name the file."""
 
@@ -116,7 +115,9 @@ async def _outcome(service: Service, request: PageRequest) -> Response:
     """What became of an approved call; asked for until it is over."""
     view = await approval_routes.show_approval(service.keep, _session(request).approver, request.names["id"])
     one = await _answered_data(service, request, view)
-    return request.renderer.page(request, "parts/answered.html", one=one, is_first=False)
+    # A rule is made when the call uses the approval.
+    tell = [(b"hx-trigger", b"rules")] if one["is_over"] else []
+    return request.renderer.part(request, "parts/answered.html", headers=tell, one=one, is_first=False)
 
 
 def _groups(inbox: approval_routes.Inbox) -> list[list[approval_routes.WaitingView]]:
@@ -324,8 +325,7 @@ async def _decide(service: Service, request: PageRequest) -> Response:
         data = await _question_data(service, request, view)
         return request.renderer.part(request, "parts/question.html", headers=[_TELL], **data)
     data = await _go_on(service, request, [view])
-    tell = _TELL_RULES if reach == "rule" else _TELL
-    return request.renderer.part(request, "parts/panel.html", headers=[tell], **data)
+    return request.renderer.part(request, "parts/panel.html", headers=[_TELL], **data)
 
 
 async def _preview(service: Service, request: PageRequest) -> Response:

@@ -17,13 +17,13 @@ document.addEventListener("htmx:before:swap", () => {
 document.addEventListener("htmx:after:swap", () => {
   for (const box of document.querySelectorAll("#picks [name=picked]")) box.checked ||= picked.has(box.value);
   const current = document.getElementById("current")?.value ?? "";
-  if (current && current !== shown) shownAt = performance.now();
+  if (!current || current === shown) return;
+  shownAt = performance.now();
   shown = current;
-  if (current) history.replaceState(null, "", `/ui/approvals/${current}${current === alone ? "?alone=1" : ""}`);
+  history.replaceState(null, "", `/ui/approvals/${current}`); // to load it anew
 });
 
 let shown = document.getElementById("current")?.value ?? "";
-const alone = new URLSearchParams(location.search).has("alone") ? shown : "";
 
 // --- keys --------------------------------------------------------------------------------------------------------
 

@@ -90,8 +90,13 @@ function settle(root) {
   }
 }
 
+let focused = "";
+document.addEventListener("htmx:before:swap", () => (focused = document.activeElement?.id ?? ""));
+
 document.addEventListener("htmx:after:swap", () => {
   settle(document);
+  // What had the focus and was replaced has it again.
+  if (focused && document.activeElement === body) document.getElementById(focused)?.focus({ preventScroll: true });
   showWaiting();
 });
 
