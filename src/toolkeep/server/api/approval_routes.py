@@ -435,12 +435,7 @@ def _place(standing: Standing) -> tuple[float, str]:
 
 
 def _urgency(standing: Standing) -> tuple[int, float, str]:
-    return danger_rank(standing.question.danger), *_place(standing)
-
-
-def danger_rank(danger: str) -> int:
-    """0 for the most dangerous."""
-    return Danger.CRITICAL.rank - Danger(danger).rank
+    return -Danger(standing.question.danger).rank, *_place(standing)
 
 
 async def _list(service: Service, request: Request) -> Response:

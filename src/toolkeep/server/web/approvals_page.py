@@ -76,22 +76,25 @@ async def _panel_data(
     return data
 
 
-async def _go_on(
-    service: Service, request: PageRequest, answered: Sequence[approval_routes.ApprovalView]
-) -> dict[str, Any]:
-    """What became of the answered questions, and the next one that this person can answer."""
+async def _order(service: Service, request: PageRequest) -> list[str]:
+    """The questions that this person can answer, in the order of the list."""
     who = _session(request).approver
     inbox = await approval_routes.inbox(service.keep, who, limit=_SHOWN)
-    left = [one for one in inbox.shown if one.agent != who.agent]
-    after = _urgency(answered[-1])
-    following = next((one for one in left if _urgency(one) > after), left[0] if left else None)
-    data = await _panel_data(service, request, following.id if following else "")
+    return [one.id for one in inbox.shown if one.agent != who.agent]
+
+
+async def _go_on(
+    service: Service,
+    request: PageRequest,
+    answered: Sequence[approval_routes.ApprovalView],
+    before: Sequence[str],
+) -> dict[str, Any]:
+    """What became of the answered questions, and the one that came next in the list before."""
+    left = await _order(service, request)
+    place = before.index(answered[-1].id) + 1 if answered[-1].id in before else 0
+    following = next((one for one in before[place:] if one in left), left[0] if left else "")
+    data = await _panel_data(service, request, following)
     return {**data, "answered": [await _answered_data(service, request, one) for one in answered]}
-
-
-def _urgency(view: approval_routes.ApprovalView | approval_routes.WaitingView) -> tuple[int, str, str]:
-    """The order of the list."""
-    return approval_routes.danger_rank(view.danger), view.asked_at, view.id
 
 
 async def _answered_data(
@@ -202,7 +205,7 @@ async def _decide_many(
     approve = [one for one in shown if answer == "all" or (answer == "ticked" and one in ticked)]
     deny = deny or ([one for one in shown if one not in approve] if answer in ("ticked", "none") else [])
     said = {"approve": approve, "deny": deny, "reason": form.get("reason") if deny else ""}
-    who = _session(request).approver
+    who, before = _session(request).approver, await _order(service, request)
     body = converted(said, approval_routes.DecideAllBody)
     decided = await approval_routes.decide_all(service.keep, who, body, way=_WAY)
     found = {one.id: one for one in decided if one.state}
@@ -213,7 +216,7 @@ async def _decide_many(
     views = {one: await approval_routes.show_approval(service.keep, who, one) for one in order}
     response = request.names.get("id", "")
     if not response and all(view.state != "waiting" for view in views.values()):
-        data = await _go_on(service, request, list(views.values()))
+        data = await _go_on(service, request, list(views.values()), before)
         return request.renderer.part(request, "parts/panel.html", headers=[_TELL], **data)
     if response:
         # Also those that came meanwhile: nobody has answered them.
@@ -314,7 +317,7 @@ async def _decide(service: Service, request: PageRequest) -> Response:
     who, wanted = _session(request).approver, request.names["id"]
     if reach in ("session", "rule"):
         said["arguments"] = _chosen(await approval_routes.show_approval(service.keep, who, wanted), form)
-    body = converted(said, approval_routes.DecideBody)
+    body, before = converted(said, approval_routes.DecideBody), await _order(service, request)
     try:
         view = await approval_routes.decide(service.keep, who, wanted, body, way=_WAY)
     except RequestRefused as refused:
@@ -324,7 +327,7 @@ async def _decide(service: Service, request: PageRequest) -> Response:
     if view.state == "waiting":  # for its second yes
         data = await _question_data(service, request, view)
         return request.renderer.part(request, "parts/question.html", headers=[_TELL], **data)
-    data = await _go_on(service, request, [view])
+    data = await _go_on(service, request, [view], before)
     return request.renderer.part(request, "parts/panel.html", headers=[_TELL], **data)
 
 
