@@ -9,6 +9,7 @@ from toolkeep.server.api.approval_history import ApprovalHistory
 from toolkeep.server.api.health import Health
 from toolkeep.server.api.open_calls import RunningCalls
 from toolkeep.server.api.statistics import Statistics
+from toolkeep.server.api.verification import Verification
 from toolkeep.server.http.bearer_auth import BearerAuth, Caller
 from toolkeep.stores.api_tokens import Scope, Tokens
 
@@ -28,6 +29,7 @@ class Service:
     health: Health
     statistics: Statistics = field(default_factory=Statistics)
     history: ApprovalHistory = field(default_factory=ApprovalHistory)
+    verification: Verification = field(default_factory=Verification)
     metrics: "Metrics | None" = None
     has_traces: bool = False
     issuers: tuple[str, ...] = ()

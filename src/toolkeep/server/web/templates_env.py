@@ -6,7 +6,7 @@ servers. A value in an input field is `editable`: escaped, and otherwise unchang
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from toolkeep.approval.question_text import duration, name
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.mcp_server.http_headers import Headers
+from toolkeep.server.api.status_routes import StatusView
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.responses import Header, Response
 from toolkeep.server.web.browser_security import security_headers
@@ -67,6 +68,7 @@ NAVIGATION: Final = (
     Place("/ui/approvals", "Approvals", "inbox", (Scope.APPROVE,)),
     Place("/ui/tools", "Tools", "tools", (Scope.TOOLS_READ,)),
     Place(WORKERS, "Workers", "workers", (Scope.AUDIT_READ,)),
+    Place("/ui/agents", "Agents", "users", (Scope.POLICIES_READ,)),
     Place("/ui/audit", "Audit", "scroll", (Scope.AUDIT_READ,)),
     Place("/ui/policies", "Policies", "shield", (Scope.POLICIES_READ,)),
     Place("/ui/tokens", "Tokens", "key", (Scope.TOKENS,)),
@@ -86,7 +88,14 @@ class Rendered(Protocol):
 class Renderer:
     """Renders pages and parts of pages."""
 
-    def __init__(self, assets: Assets, *, has_workers: bool = False) -> None:
+    def __init__(
+        self,
+        assets: Assets,
+        *,
+        has_workers: bool = False,
+        status_of: Callable[[Session], StatusView] | None = None,
+    ) -> None:
+        """`status_of` gives what stands at the bottom of every page."""
         self._environment = Environment(
             loader=FileSystemLoader(_TEMPLATES),
             # Escaping and `finalize` apply to every value: a forgotten filter would be stored XSS.
@@ -115,7 +124,7 @@ class Renderer:
         }
         self._environment.globals["rows_of"] = rows_of
         shown = partial(places, has_workers=has_workers)
-        self._environment.globals |= {"asset": assets.address, "places": shown}
+        self._environment.globals |= {"asset": assets.address, "places": shown, "status_of": status_of}
 
     def page(self, request: Rendered, template: str, *, status: int = 200, **data: Any) -> Response:
         """A response with a page, or a part of one."""
@@ -138,6 +147,7 @@ class Renderer:
         session = request.session
         known = {
             "caller": session.caller if session else None,
+            "session": session,
             "path": request.path,
             "nonce": request.nonce,
             "Scope": Scope,
