@@ -143,6 +143,7 @@ CHANGES = [
     "/ui/tools/add:disable",
     "/ui/tools/add:enable",
     "/ui/tools/add:try",
+    "/ui/tools:change",
     "/ui/tools/add:accept",
     "/ui/tools/add:reject",
     "/ui/tools/add:declare",
