@@ -1,6 +1,6 @@
 """Several tools of the list at once: preview, confirm, and what became of it."""
 
-from typing import Final
+from typing import Any, Final
 
 from toolkeep.errors import ToolkeepError
 from toolkeep.server.api import bulk_routes
