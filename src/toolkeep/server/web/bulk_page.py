@@ -44,7 +44,7 @@ async def _change(service: Service, request: PageRequest) -> Response:
             raise
         problem = refused
         view = bulk_routes.preview(service.keep, request.caller, body)
-    data = {
+    data: dict[str, Any] = {
         "view": view,
         "body": body,
         "problem": problem,
