@@ -387,6 +387,17 @@ CACHED_BYTES: Final = 32 * MIB
 BODY_ARGUMENT_BYTES: Final = 64 * KIB
 """Maximum size of arguments that are stored beside the log (AUD-5)."""
 
+REFUSED_KEPT: Final = 1_000
+REFUSED_KEPT_BYTES: Final = 8 * MIB
+"""Bodies of refused and failed calls that are kept of one agent; the oldest is dropped first. A model that
+repeats a mistake all night must not fill the disk."""
+
+REFUSED_TOTAL_BYTES: Final = 64 * MIB
+"""The same of all agents: a host program may name a new agent for every call."""
+
+REFUSED_KEPT_SECONDS: Final = 7 * 86_400.0
+"""How long they are kept: as long as somebody asks why."""
+
 NAMED_CHARS: Final = 256
 """Maximum length of names and ids in a call: tool, agent, conversation, session, correlation."""
 

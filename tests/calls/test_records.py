@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from toolkeep import Code, Keep, Secret, ToolDefinition, tool
 from toolkeep.audit.entry import Leaf
+from toolkeep.audit.kept_refusal import KeptRefusal, parse_kept
 from toolkeep.calls import ToolResult
 from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
@@ -372,6 +373,35 @@ def test_the_reason_of_a_denied_call_lies_beside_the_log(folder: Path) -> None:
     assert b"lacks a permission that the tool requires" in bodies(folder)[last["diagnosis_hash"]]
 
 
+def refusals(folder: Path) -> list[KeptRefusal]:
+    """What is kept of the calls that ended with a refusal, in order."""
+    with AuditLog(folder) as log:
+        hashes = [entry.record["diagnosis_hash"] for entry in log.read() if "diagnosis_hash" in entry.record]
+    return [parse_kept(bodies(folder)[digest]) for digest in hashes]
+
+
+def test_arguments_and_text_of_a_call_that_is_refused_by_validation_lie_beside_the_log(folder: Path) -> None:
+    results = in_folder(
+        folder,
+        {"name": "read", "arguments": {"path": 3}},
+        {"name": "read", "arguments": '{"path": '},
+        {"name": "raed", "arguments": {"path": SECRET}},
+        {"name": "read", "arguments": {"path": "x" * BODY_ARGUMENT_BYTES, "who": 1}},
+        {"name": "read", "arguments": {"path": object()}},
+    )
+    kept = refusals(folder)
+    assert [one.text for one in kept] == [result.text for result in results]
+    assert [(one.received, one.is_whole) for one in kept] == [
+        ({"path": 3}, True),
+        ('{"path": ', False),
+        ({"path": f"(string, {len(SECRET)} characters)"}, False),
+        ("(object, 2 properties)", False),
+        ("(object, 1 property)", False),
+    ]
+    (problem,) = kept[0].problems
+    assert (problem.path, problem.actual) == ("/path", "3")
+
+
 def test_arguments_and_results_lie_beside_the_log_by_their_hashes(folder: Path) -> None:
     (result,) = in_folder(folder, READ)
     assert bodies(folder) == {
@@ -578,6 +608,31 @@ def test_the_hash_of_arguments_with_a_secret_is_steady_within_a_keep_and_another
 def test_what_is_not_secret_still_counts_in_the_hash(folder: Path) -> None:
     first, second = hashes(folder, {"key": SECRET, "note": "a"}, {"key": SECRET, "note": "b"})
     assert first != second
+
+
+def test_of_a_refused_call_with_a_secret_wrong_values_are_kept_as_type_and_length_alone(folder: Path) -> None:
+    """A model that gets the call wrong may put the secret anywhere."""
+    in_folder(
+        folder,
+        {"name": "log_in", "arguments": {"key": SECRET, "note": 7, "unknown": [SECRET]}},
+        {"name": "log_in", "arguments": {"note": "fine", "kee": SECRET}},
+        {"name": "log_in", "arguments": f'{{"key": "{PIN}'},
+        {"name": "log_in_nested", "arguments": {"logins": [{"user": 5, "password": SECRET}, SECRET]}},
+        {"name": "echo_sensitive", "arguments": {"text": [PIN], "more": SECRET}},
+        tools=SECRETIVE,
+    )
+    kept = refusals(folder)
+    length = f"(string, {len(SECRET)} characters)"
+    assert [one.received for one in kept] == [
+        {"key": "(hidden)", "note": "(integer)", "unknown": "(array, 1 item)"},
+        {"note": "fine", "kee": length},
+        "(text, 18 bytes)",
+        {"logins": [{"user": "(integer)", "password": "(hidden)"}, length]},
+        {"text": "(array, 1 item)", "more": length},
+    ]
+    assert not any(one.is_whole or one.repair or "got" in one.text for one in kept)
+    for body in bodies(folder).values():
+        assert not any(part in body for part in (b"hunter2", b"S3CRET", str(PIN).encode()))
 
 
 def test_the_arguments_of_a_call_with_a_secret_are_not_kept_and_the_record_says_so(folder: Path) -> None:

@@ -9,6 +9,7 @@ from tests.docs.exchanges import PAGES, exchanges
 from tests.docs.markdown import ROOT
 from toolkeep.server.api.routes import ROUTES
 from toolkeep.server.http.bearer_auth import SCOPES
+from toolkeep.stores.api_tokens import ROLES
 
 PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
 
@@ -25,10 +26,10 @@ def test_every_route_is_on_the_page_with_its_scopes() -> None:
     rows = re.findall(r"^\| `([A-Z]+) ([^`]+)` \| ([^|]*) \|", PAGE, re.MULTILINE)
     shown = {(method, path): set(re.findall(r"`([^`]+)`", scopes)) for method, path, scopes in rows}
     wanted = {(one.method, one.path): {scope.value for scope in one.scopes} for one in ROUTES}
-    wanted[("GET", "/v1/token")] = set()  # any
+    wanted[("GET", "/v1/token")] = wanted[("GET", "/v1/status")] = set()  # any
     assert shown == wanted
 
 
-def test_every_scope_is_on_the_page() -> None:
+def test_every_scope_and_role_is_on_the_page() -> None:
     rows = re.findall(r"^\| `([a-z:]+)` \|", PAGE, re.MULTILINE)
-    assert rows == [scope.value for scope in SCOPES]
+    assert rows == [*(scope.value for scope in SCOPES), *ROLES]

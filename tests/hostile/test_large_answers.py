@@ -176,7 +176,9 @@ def test_an_answer_that_is_cut_is_kept_once_and_by_whoever_cuts_it(monkeypatch: 
     with open_keep() as keep:
         keep.register(words)
         waiting: list[int] = []
-        monkeypatch.setattr(keep.record.bodies, "put_later", lambda _, body: waiting.append(len(body)))
+        monkeypatch.setattr(
+            keep.record.bodies, "put_later", lambda _, body, **_options: waiting.append(len(body))
+        )
         cut, whole = (asyncio.run(keep.call("words", {"chars": chars})) for chars in (2_000, 500))
         assert (cut.truncation is not None, whole.truncation) == (True, None)
         assert [size for size in waiting if size > 100] == [502]

@@ -87,6 +87,11 @@ DIAGNOSIS_NOT_KEPT: Final = (
 )
 """Where the operator finds a diagnosis that no body holds."""
 
+REFUSAL_EXPIRED: Final = (
+    "No longer kept: of refused and failed calls, seven days and the newest of each agent are kept."
+)
+"""Why there is no body of such a call."""
+
 
 class BodyState(StrEnum):
     """Why a body cannot be read."""

@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from toolkeep.audit.entry import Leaf
+from toolkeep.audit.kept_refusal import kept_body, kept_of
 from toolkeep.audit.record_kinds import (
     ApprovalGiven,
     CapabilityCheck,
@@ -69,8 +70,20 @@ class Log(Protocol):
 class Bodies(Protocol):
     """Content-addressed store of arguments and results."""
 
-    def put_later(self, digest: str, body: bytes) -> None:
-        """Store a body in the background."""
+    def put_later(self, digest: str, body: bytes, *, refused_by: str = "") -> None:
+        """Store a body in the background; of a refused or failed call with its agent, for a while."""
+
+
+class ReceivedArguments(Protocol):
+    """Arguments that were not found valid, as they may be kept."""
+
+    @property
+    def value(self) -> Any:
+        """JSON data without what may be secret."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is exactly what was sent."""
 
 
 class CallProgress(Protocol):
@@ -103,6 +116,9 @@ class CallProgress(Protocol):
     @property
     def ran_on(self) -> RanOn | None:
         """The worker elsewhere that ran it, if one did."""
+
+    def received(self) -> ReceivedArguments | None:
+        """The arguments of a call that did not pass validation, as they may be kept."""
 
     @property
     def result_hash_before(self) -> str:
@@ -220,7 +236,8 @@ class Recorder:
             return [*_intent_records(trail.recorded), *ran, self._completed(result, trail)]
         # Refused by validation: no policy was evaluated, so there is no decision to record.
         if trail.checked is None:
-            return [_final_record(self._invoked(trail, result.argument_hash), result)]
+            last = _final_record(self._invoked(trail, result.argument_hash), result)
+            return [self._explained(last, result, trail)]
         if result.is_repeated:
             invoked = self._invoked(trail, result.argument_hash)
             return [replace(invoked, status="repeated", repeats=result.call_id)]
@@ -230,10 +247,13 @@ class Recorder:
             denied_by, waited = (result.error.denied_by, result.error.waited) if result.error else ("", None)
             refused = Approval(approver=denied_by, way="refused", id=waited.id if waited else "")
             chain.append(_approval(refused, waited, self._now(), trail.request.id))
-        last = _final_record(chain[-1], result)
-        if result.error is not None:
-            last = replace(last, diagnosis_hash=self._keep_diagnosis(result.error, trail))
-        return [*chain[:-1], last]
+        return [*chain[:-1], self._explained(_final_record(chain[-1], result), result, trail)]
+
+    def _explained(self, record: Record, result: ToolResult, trail: CallProgress) -> Record:
+        """The record, with the hash of why the call was refused or failed."""
+        if result.error is None:
+            return record
+        return replace(record, diagnosis_hash=self._keep_refusal(result.error, trail))
 
     def _run_elsewhere(self, trail: CallProgress) -> tuple[Record, ...]:
         if (ran := trail.ran_on) is None:
@@ -258,8 +278,8 @@ class Recorder:
         """
         argument_hash, kept = result.argument_hash, False
         if not checked.registered.arguments.secrecy.has_secrets:  # the HMAC key itself may be unreadable
-            arguments = self.hashed(checked)
-            argument_hash, kept = arguments.hash, self._keeps_arguments(checked, arguments)
+            arguments, agent = self.hashed(checked), trail.request.agent
+            argument_hash, kept = arguments.hash, self._keeps_arguments(checked, arguments, refused_by=agent)
         required = () if trail.tool is None else trail.tool.capability_names
         now, call = self._now(), trail.request.id
         return [
@@ -271,12 +291,14 @@ class Recorder:
     def _append(self, records: Sequence[Record], *, may_be_alone: bool) -> Awaitable[Leaf]:
         return self._log.append_soon(*map(written, records), is_alone=may_be_alone and self._is_alone())
 
-    def _keeps_arguments(self, checked: CheckedCall, arguments: HashedArguments) -> bool:
+    def _keeps_arguments(
+        self, checked: CheckedCall, arguments: HashedArguments, *, refused_by: str = ""
+    ) -> bool:
         """Store the arguments by hash, unless they hold a secret or are too large."""
         has_secrets = checked.registered.arguments.secrecy.has_secrets
         if has_secrets or len(arguments.body) > BODY_ARGUMENT_BYTES:
             return False
-        self._bodies.put_later(arguments.hash, arguments.body)
+        self._bodies.put_later(arguments.hash, arguments.body, refused_by=refused_by)
         return True
 
     def keep_result(self, output: CheckedOutput) -> None:
@@ -313,24 +335,31 @@ class Recorder:
             version=result.version,
         )
         if result.error is not None:
-            completed = replace(completed, diagnosis_hash=self._keep_diagnosis(result.error, trail))
+            completed = replace(completed, diagnosis_hash=self._keep_refusal(result.error, trail))
         before = trail.result_hash_before
         return replace(completed, result_hash_before=before) if before else completed
 
-    def _keep_diagnosis(self, refusal: Refusal, trail: CallProgress) -> str:
-        """Store why a call was denied or failed beside the log, for the operator; its hash, or empty if it is
-        not stored.
+    def _keep_refusal(self, refusal: Refusal, trail: CallProgress) -> str:
+        """Store why a call was refused or failed beside the log; its hash, or empty if it is not stored.
 
-        Not of a tool with secrets: a program may print one in a form that redaction does not find.
+        Not of a tool with secrets that may have run: it may print one in a form that redaction does not find.
         """
-        if trail.tool is None or trail.tool.arguments.secrecy.has_secrets:
+        has_secrets = trail.tool is not None and trail.tool.arguments.secrecy.has_secrets
+        if has_secrets and trail.recorded is not None:
             return ""
-        lines = [error.message for error in refusal.errors]
-        if refusal.diagnosis is not None:
-            lines.append(refusal.diagnosis.text)
-        body = canonical_bytes("\n".join(lines))
+        is_invalid = trail.checked is None
+        hides_values = has_secrets and is_invalid
+        sent = trail.received() if is_invalid else None
+        body = kept_body(
+            kept_of(
+                refusal,
+                hides_values=hides_values,
+                received=None if sent is None else sent.value,
+                is_whole=sent is not None and sent.is_whole,
+            )
+        )
         digest = hashlib.sha256(body).hexdigest()
-        self._bodies.put_later(digest, body)
+        self._bodies.put_later(digest, body, refused_by=trail.request.agent or "unnamed")
         return digest
 
 

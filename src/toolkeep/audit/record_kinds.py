@@ -36,6 +36,8 @@ class ToolInvoked(Record, frozen=True, kw_only=True, gc=False):
     data_hash: str | UnsetType = UNSET
     """HMAC of the host's per-call data, if any."""
     definition_hash: str
+    diagnosis_hash: str | UnsetType = UNSET
+    """Of what is kept of the refusal, if the call ended at this stage."""
     has_arguments: bool | UnsetType = UNSET
     """Whether the arguments are stored beside the log; set for calls that reached authorization."""
     repeats: str | UnsetType = UNSET
@@ -68,7 +70,7 @@ class PolicyDecision(Record, frozen=True, kw_only=True, gc=False):
     decided_at: str | UnsetType = UNSET
     decision: str
     diagnosis_hash: str | UnsetType = UNSET
-    """Of the stored reason why the call was refused."""
+    """Of what is kept of the refusal, if the call ended at this stage."""
     flow: FlowRecord | UnsetType = UNSET
     policies: tuple[str, ...] | UnsetType = UNSET
     policy_set_hash: str | UnsetType = UNSET
@@ -89,7 +91,7 @@ class ApprovalGiven(Record, frozen=True, kw_only=True, gc=False):
     call: str
     codes: tuple[str, ...] | UnsetType = UNSET
     diagnosis_hash: str | UnsetType = UNSET
-    """Of the stored reason why the call was refused."""
+    """Of what is kept of the refusal, if the call ended at this stage."""
     id: str
     status: str | UnsetType = UNSET
     time: str

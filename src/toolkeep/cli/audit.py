@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import click
 
-from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, BodyUnavailable
+from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, REFUSAL_EXPIRED, BodyState, BodyUnavailable
 from toolkeep.cli.audit_records import (
     COLUMNS,
     SERVER_COLUMNS,
@@ -317,10 +317,24 @@ def _data(entry: "Entry", bodies: Callable[[str], bytes]) -> dict[str, Any]:
     if entry.record.get("result_hash"):
         data["result"] = _body(bodies, entry.record["result_hash"])
     if entry.record.get("diagnosis_hash"):
-        data["diagnosis"] = str(_body(bodies, entry.record["diagnosis_hash"])).split("\n")
+        data |= _kept(bodies, entry.record["diagnosis_hash"])
     elif "diagnosis_hash" in entry.record:
         data["diagnosis"] = [DIAGNOSIS_NOT_KEPT]
     return data
+
+
+def _kept(bodies: Callable[[str], bytes], digest: str) -> dict[str, Any]:
+    """What is kept of a refusal or a failure."""
+    from toolkeep.audit.kept_refusal import parse_kept
+
+    try:
+        kept = parse_kept(bodies(digest))
+    except BodyUnavailable as error:
+        return {"diagnosis": [REFUSAL_EXPIRED if error.state is BodyState.MISSING else f"({error.message})"]}
+    data: dict[str, Any] = {"diagnosis": kept.lines}
+    if kept.text:
+        data["refusal"] = kept.text.split("\n")
+    return data if kept.received is None else {"received": kept.received, **data}
 
 
 def _body(bodies: Callable[[str], bytes], digest: str) -> Any:

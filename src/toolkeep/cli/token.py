@@ -15,7 +15,7 @@ from toolkeep.cli.tables import Column, say_table, short_time
 from toolkeep.errors import TokenRefused
 from toolkeep.host.clock import iso
 from toolkeep.limits import TOKEN_DAYS
-from toolkeep.stores.api_tokens import MadeToken, Scope, Token, Tokens
+from toolkeep.stores.api_tokens import ROLES, MadeToken, Scope, Token, Tokens
 
 
 @click.group("token", cls=CommandGroup)
@@ -88,8 +88,10 @@ _CALLING: Final = frozenset((Scope.CALL, Scope.MCP, Scope.ADMIN))
     "scopes",
     multiple=True,
     required=True,
-    type=click.Choice([scope.value for scope in Scope]),
-    help="What its bearer may do; repeatable.",
+    type=click.Choice(
+        [scope.value for scope in Scope] + [role for role in ROLES if role != Scope.ADMIN.value]
+    ),
+    help="What its bearer may do, a scope or a role; repeatable.",
 )
 @click.option("--agent", default="", help="The agent that its bearer calls tools as; NAME by default.")
 @click.option("--days", type=click.IntRange(1), help=f"Days until it expires; by default {TOKEN_DAYS:.0f}.")

@@ -23,6 +23,7 @@ from toolkeep.execution.admission import Slot
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.idempotency import NO_CLAIM, Claim
 from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.keep.received_arguments import Received, received
 from toolkeep.limits import KIB
 from toolkeep.results.normalize import refused
 from toolkeep.validation.parse import NotStrictJson, Snapshot
@@ -90,6 +91,10 @@ class CallState:
     def ran_on(self) -> RanOn | None:
         """The worker elsewhere that ran it, if one did."""
         return self.slot.ran_on if self.slot is not None else None
+
+    def received(self) -> Received | None:
+        """The arguments of a call that did not pass validation, as they may be kept."""
+        return received(self.tool, self.request.arguments)
 
     @property
     def has_run(self) -> bool:

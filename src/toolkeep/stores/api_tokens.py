@@ -28,6 +28,7 @@ _SECRET_BYTES: Final = 32
 characters."""
 _ID_BYTES: Final = 8
 """Random bytes of an id, which is no secret: 64 bits, so that no two of `TOKENS` are the same."""
+TOKEN_PREFIX: Final = "tk_"  # noqa: S105 -- what every token begins with
 _FORM: Final = re.compile(r"tk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:-]{0,63}")
 _DUMMY_HASH: Final = hashlib.sha256(b"").digest()
@@ -51,6 +52,25 @@ class Scope(StrEnum):
     TOKENS = "tokens"
     ADMIN = "admin"
     """Includes all other scopes."""
+
+
+_VIEWER: Final = (Scope.TOOLS_READ, Scope.AUDIT_READ, Scope.POLICIES_READ)
+ROLES: Final[dict[str, tuple[Scope, ...]]] = {
+    "viewer": _VIEWER,
+    "approver": (*_VIEWER, Scope.APPROVE),
+    "editor": (*_VIEWER, Scope.TOOLS_WRITE),
+    "admin": (Scope.ADMIN,),
+}
+"""Scopes that people usually get together, by the word for them."""
+
+
+def roles_of(scopes: Iterable[Scope]) -> list[str]:
+    """The widest roles whose scopes are all held."""
+    held = set(scopes)
+    if Scope.ADMIN in held:
+        return ["admin"]
+    found = [role for role, needed in ROLES.items() if held.issuperset(needed)]
+    return [role for role in found if role != "viewer"] or found
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,12 +264,12 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 
 def read_scopes(scopes: Iterable[Scope | str]) -> tuple[Scope, ...]:
-    """Parse scopes, deduplicated, in canonical order; raises `TokenRefused`."""
-    wanted = list(scopes)
+    """Parse scopes and roles, deduplicated, in canonical order; raises `TokenRefused`."""
+    wanted = [scope for one in scopes for scope in ROLES.get(one, (one,))]
     known = {scope.value for scope in Scope}
     for scope in wanted:
         if scope not in known:
-            hint = "there are " + ", ".join(known_scope.value for known_scope in Scope)
+            hint = f"there are {', '.join(Scope)}, and the roles {', '.join(ROLES)}"
             raise TokenRefused(f"there is no scope {echo_name(str(scope))!r}", hint=hint)
     if not wanted:
         raise TokenRefused("a token without a scope could do nothing", hint="name at least one scope")

@@ -41,8 +41,8 @@ class Bodies(Protocol):
     def put(self, body: bytes) -> str:
         """Store a body synchronously; returns its SHA-256."""
 
-    def put_later(self, digest: str, body: bytes) -> None:
-        """Store a body in the background."""
+    def put_later(self, digest: str, body: bytes, *, refused_by: str = "") -> None:
+        """Store a body in the background; of a refused or failed call with its agent, for a while."""
 
     def get(self, digest: str) -> bytes:
         """Look up a body by hash."""
@@ -174,7 +174,7 @@ class MemoryBodies:
         self.bodies[digest] = body
         return digest
 
-    def put_later(self, digest: str, body: bytes) -> None:
+    def put_later(self, digest: str, body: bytes, *, refused_by: str = "") -> None:  # noqa: ARG002 -- no quota
         """Store a body."""
         self.bodies[digest] = body
 

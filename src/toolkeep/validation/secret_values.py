@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from toolkeep.definitions.parameter_marks import is_secret
 from toolkeep.json_values.pointers import look_up
+from toolkeep.text.display import HIDDEN, counted, echo_name, type_name
 from toolkeep.validation.close_objects import in_place
 from toolkeep.validation.schema_keywords import Schema, all_schemas
 
@@ -241,6 +242,26 @@ class SecretFilter:
             return value
         return self._replace(value, lambda _: REDACTED, self._locator.top(), items=_LOGGED_ITEMS)
 
+    def outline(self, value: Any) -> Any:
+        """A copy of refused arguments of a tool with secrets, for what is kept beside the log (AUD-5).
+
+        A model that gets the call wrong may put a secret anywhere: values that no schema covers, and those of
+        another type than the schema's, are described by type and length alone.
+        """
+        return self._outline(value, self._locator.top())
+
+    def _outline(self, value: Any, spot: Spot) -> Any:
+        if spot.is_secret:
+            return HIDDEN
+        if not spot.parts or not _may_be(value, spot.parts):
+            return described(value)
+        inside = self._locator.inside
+        if isinstance(value, dict):
+            return {echo_name(name): self._outline(one, inside(spot, name)) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._outline(one, inside(spot, at)) for at, one in enumerate(value)]
+        return described(value) if self.hides_all or self._holds_secret(spot) else value
+
     def _replace(
         self, value: Any, stand_in: Callable[[Any], Any], spot: Spot, *, items: int | None = None
     ) -> Any:
@@ -255,6 +276,30 @@ class SecretFilter:
             shown = enumerate(value[:items])
             return [self._replace(v, stand_in, inside(spot, i), items=items) for i, v in shown]
         return stand_in(value) if self._holds_secret(spot) else value
+
+
+def described(value: Any) -> str:
+    """A value by its type and length alone."""
+    if isinstance(value, str):
+        return f"(string, {counted(len(value), 'character')})"
+    if isinstance(value, dict):
+        return f"(object, {counted(len(value), 'property', 'properties')})"
+    if isinstance(value, list):
+        return f"(array, {counted(len(value), 'item')})"
+    return f"({type_name(value)})"
+
+
+def _may_be(value: Any, parts: Iterable[dict[str, Any]]) -> bool:
+    """Whether a value has a type, and is one of the fixed values, that some schema of its place names."""
+    kinds = {type_name(value)} | ({"number"} if isinstance(value, (int, float)) else set())
+    typed, fixed = [], []
+    for part in parts:
+        if "type" in part:
+            named = part["type"]
+            typed.append(not kinds.isdisjoint([named] if isinstance(named, str) else named))
+        if "enum" in part or "const" in part:
+            fixed.append(value in part.get("enum", [part.get("const")]))
+    return (not typed or any(typed)) and (not fixed or any(fixed))
 
 
 _LOGGED_ITEMS = 100

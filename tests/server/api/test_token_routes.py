@@ -16,6 +16,7 @@ from toolkeep.host.clock import iso
         ({"name": "mine", "scopes": ["call"]}, 201),
         ({"name": "mine", "scopes": ["call", "tokens"], "agent": "ada"}, 201),
         ({"name": "mine", "scopes": ["approve"]}, 403),
+        ({"name": "mine", "scopes": ["viewer"]}, 403),
         ({"name": "mine", "scopes": ["admin"]}, 403),
         ({"name": "mine", "scopes": ["call"], "agent": "bob"}, 403),
         ({"name": "mine", "scopes": ["call"], "days": 99999}, 400),

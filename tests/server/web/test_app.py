@@ -74,7 +74,16 @@ def visit(keep: Keep, act: Callable[[Visitor], Coroutine[Any, Any, Any]], *, sig
     return asyncio.run(run())
 
 
-PAGES = ["/ui/", "/ui/tools", "/ui/tools/add", "/ui/approvals", "/ui/audit", "/ui/policies", "/ui/tokens"]
+PAGES = [
+    "/ui/",
+    "/ui/tools",
+    "/ui/tools/add",
+    "/ui/approvals",
+    "/ui/audit",
+    "/ui/policies",
+    "/ui/tokens",
+    "/ui/agents",
+]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -134,6 +143,9 @@ CHANGES = [
     "/ui/tools/add:disable",
     "/ui/tools/add:enable",
     "/ui/tools/add:try",
+    "/ui/tools:change",
+    "/ui/tools/add:accept",
+    "/ui/tools/add:reject",
     "/ui/tools/add:declare",
     "/ui/tools/add:undeclare",
     "/ui/definitions",
@@ -141,6 +153,8 @@ CHANGES = [
     "/ui/definitions/add:delete",
     "/ui/approvals/0123:decide",
     "/ui/approvals/0123:preview",
+    "/ui/approvals:decide",
+    "/ui/approvals:selected",
     "/ui/responses/0123:decide",
     "/ui/rules/rule-1:revoke",
     "/ui/audit:verify",

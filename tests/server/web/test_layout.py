@@ -1,7 +1,10 @@
 """How pages are laid out in a real browser: what is read stands there whole."""
 
+import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -61,7 +64,7 @@ def test_calls_that_wait_can_be_told_apart_and_leave_room_for_the_chosen_one(
         world.call_meanwhile("order", {"title": "D" * 400, "copies": copies}, agent="writer")
     page = read(viewport={"width": 390, "height": 844}).page
     page.goto(f"{world.url}/ui/approvals")
-    cards = page.locator(".waiting-list a .about")
+    cards = page.locator(".waiting-list a .what")
     expect(cards).to_have_count(8)
     texts = cards.all_inner_texts()
     beginnings = {f'{{"copies": {copies}, "title": "DDD' for copies in range(1, 9)}
@@ -92,10 +95,37 @@ def test_the_page_says_that_the_server_does_not_answer_and_looks_anew_when_it_do
     page = reader.go("/ui/approvals")
     lost = page.locator("#lost")
     expect(lost).to_contain_text("The server does not answer.")
+    expect(page.locator("#stream")).to_have_text("Not connected")
     world.call_meanwhile("order", {"title": "Dune", "copies": 3}, agent="writer")
     reader.context.unroute("**/ui/events")
     expect(page.get_by_role("button", name="Approve once")).to_be_visible()
     expect(lost).to_be_hidden()
+    expect(page.locator("#stream")).to_have_text("Live")
+
+
+def test_the_status_line_and_the_theme_hold_on_every_page_in_the_viewers_locale(
+    read: Read, world: World
+) -> None:
+    world.keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
+    reader = read(color_scheme="light", locale="de-DE", timezone_id="Asia/Kolkata")
+    page = reader.go("/ui/audit")
+    status = page.get_by_role("contentinfo", name="Status")
+    expect(status).to_contain_text("Log not verified since the server started")
+    expect(status).to_contain_text("operator, by link: admin")
+    page.get_by_role("button", name="Verify").first.click()
+    expect(status).to_contain_text(
+        re.compile(r"Log verified up to \d\d\.\d\d\.\d{4}, \d\d:\d\d:\d\d, \d+ records")
+    )
+    said = status.locator("time").get_attribute("datetime")
+    shown = datetime.fromisoformat(str(said)).astimezone(ZoneInfo("Asia/Kolkata"))
+    expect(status.locator("time")).to_have_text(f"{shown:%d.%m.%Y, %H:%M:%S}")
+    switch = page.get_by_role("button", name="Theme")
+    switch.click()
+    switch.click()
+    expect(switch).to_have_accessible_name("Theme: dark")
+    reader.go("/ui/tools")
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+    assert page.evaluate("shortTime(1700000000)") == "03:43"  # a chart's tick: 22:13 in UTC
 
 
 def test_the_page_says_that_it_gets_no_more_news(read: Read) -> None:

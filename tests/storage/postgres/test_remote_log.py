@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import socket
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ from toolkeep.server.api.audit_routes import (
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.storage.log.file_records import FileRecord
-from toolkeep.storage.postgres import log_copier, log_exchange, shared_changes
+from toolkeep.storage.postgres import log_copier, log_copies, log_exchange, shared_changes
 from toolkeep.storage.postgres.remote_log import RemoteLog, RemoteLogs
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_state import SharedState
@@ -167,7 +168,9 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
     assert refused.value.code is Code.STORE_UNAVAILABLE
 
 
-def test_a_body_that_one_server_erases_is_erased_on_all(servers: Servers) -> None:
+def test_a_body_that_one_server_erases_is_erased_on_all(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     servers.call(0, "Ann")
     call, kept = servers.call(1, "Ada"), servers.call(1, "Grace")
     wait(servers.are_copied)
@@ -191,6 +194,13 @@ def test_a_body_that_one_server_erases_is_erased_on_all(servers: Servers) -> Non
     assert has(bodies.get, digests[kept])
     copies.put_bodies({digests[call]: b"late"})  # as of a server that had not heard of it
     assert not has(copies.body, digests[call])
+    # Copies of refused calls' bodies have the quota of their agent; what a call that passed has, too, stays.
+    monkeypatch.setattr(log_copies, "REFUSED_KEPT", 3)
+    given = {hashlib.sha256(b"%d" % number).hexdigest(): b"%d" % number for number in range(6)}
+    copies.put_bodies({digest: body for digest, body in given.items() if body == b"0"})
+    for digest, body in given.items():
+        copies.put_bodies({digest: body}, {digest: "agent"})
+    assert b"".join(body for digest, body in given.items() if has(copies.body, digest)) == b"0345"
 
 
 def test_an_agent_is_shown_the_records_of_its_own_calls_wherever_the_database_puts_them(

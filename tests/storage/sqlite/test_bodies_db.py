@@ -15,6 +15,8 @@ import pytest
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
 from toolkeep.errors import StateUnusable
+from toolkeep.limits import REFUSED_KEPT_SECONDS
+from toolkeep.storage.sqlite import bodies_db
 from toolkeep.storage.sqlite.bodies_db import Bodies
 from toolkeep.storage.sqlite.body_writer import BodyWriter
 
@@ -166,10 +168,10 @@ def test_what_came_while_others_were_written_is_written_before_closing(
     writing, may_go_on = threading.Event(), threading.Event()
     put_all = Bodies.put_all
 
-    def slowly(self: Bodies, given: Mapping[str, bytes]) -> None:
+    def slowly(self: Bodies, given: Mapping[str, bytes], refused: Mapping[str, str]) -> None:
         writing.set()
         assert may_go_on.wait(30)
-        put_all(self, given)
+        put_all(self, given, refused)
 
     monkeypatch.setattr(Bodies, "put_all", slowly)
     writer = BodyWriter(tmp_path)
@@ -230,3 +232,66 @@ def test_a_large_body_is_written_in_portions_and_comes_back_once_it_was_erased(b
     assert state_of(bodies, digest) is BodyState.ERASED
     bodies.put_all({digest: large, hashlib.sha256(b"small").hexdigest(): b"small"})
     assert (bodies.get(digest) == large, bodies.get(hashlib.sha256(b"small").hexdigest())) == (True, b"small")
+
+
+@pytest.mark.spec("AUD-5")
+def test_bodies_of_refused_calls_are_kept_for_seven_days_within_the_quota_of_their_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies_db, "REFUSED_KEPT", 3)
+    monkeypatch.setattr(bodies_db, "REFUSED_KEPT_BYTES", 20)
+    monkeypatch.setattr(bodies_db, "REFUSED_TOTAL_BYTES", 40)
+    now = 1_000_000.0
+    bodies = Bodies(tmp_path, clock=lambda: now)
+    kept: dict[str, str] = {}
+
+    def refused(agent: str, *given: bytes) -> None:
+        nonlocal now
+        for body in given:
+            now += 1
+            digest = hashlib.sha256(body).hexdigest()
+            kept[body.decode()] = digest
+            bodies.put_all({digest: body}, {digest: agent})
+
+    def left() -> set[str]:
+        return {
+            name
+            for name, digest in kept.items()
+            if bodies.get_all([digest], most_bytes=100) == {digest: name.encode()}
+        }
+
+    refused("a", b"one", b"two", b"three", b"four")
+    refused("b", b"five")
+    assert left() == {"two", "three", "four", "five"}, "by count, the oldest of the same agent"
+    refused("a", b"sixteen letters!")
+    assert left() == {"four", "five", "sixteen letters!"}, "by size"
+    refused("c", b"x" * 18)
+    assert left() == {"five", "sixteen letters!", "x" * 18}, "of all agents"
+    bodies.put(b"five")  # a call that passed has it too
+    refused("b", b"five")
+    now += REFUSED_KEPT_SECONDS + 1
+    with pytest.raises(BodyUnavailable):
+        bodies.get(kept["x" * 18])
+    bodies.put(b"other")
+    assert left() == {"five"}
+    bodies.close()
+
+
+def test_a_refused_call_does_not_take_the_place_of_others_in_the_queue_nor_of_the_same_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkeep.storage.sqlite.body_writer.BODIES_WAITING", 4)
+    monkeypatch.setattr("toolkeep.storage.sqlite.body_writer.BODIES_LINGER_SECONDS", 30.0)
+    writer = BodyWriter(tmp_path)
+    digests = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(5)]
+    for number in (0, 1, 2):
+        writer.put_later(digests[number], b"%d" % number, refused_by="a")
+    writer.put_later(digests[3], b"3")
+    writer.put_later(digests[0], b"0")
+    assert writer.refusers(digests) == {digests[1]: "a"}
+    writer.close()
+    with contextlib.closing(Bodies(tmp_path)) as bodies:
+        assert sorted(bodies.get_all(digests, most_bytes=9)) == sorted([digests[0], digests[1], digests[3]])
+        assert bodies.refusers(digests) == {digests[1]: "a"}
+        bodies.erase(digests[1])
+        assert (bodies.refusers(digests), state_of(bodies, digests[1])) == ({}, BodyState.ERASED)

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from toolkeep.audit.entry import Entry
-from toolkeep.audit.errors import DIAGNOSIS_NOT_KEPT, AuditBroken, BodyUnavailable
+from toolkeep.audit.errors import (
+    DIAGNOSIS_NOT_KEPT,
+    REFUSAL_EXPIRED,
+    AuditBroken,
+    BodyState,
+    BodyUnavailable,
+)
+from toolkeep.audit.kept_refusal import parse_kept
 from toolkeep.audit.receipt import Receipt
 from toolkeep.errors import Code, NotRecorded, StoreUnavailable
 from toolkeep.keep.keep import Keep
@@ -492,11 +499,11 @@ def _diagnosis(keep: Keep, bodies: ReadBody, call_id: str, last: dict[str, Any])
         own = keep.diagnosis(call_id)
         return own.text if own is not None else DIAGNOSIS_NOT_KEPT
     try:
-        return str(json.loads(bodies(str(digest))))
+        return "\n".join(parse_kept(bodies(str(digest))).lines)
     except BodyUnavailable as error:
-        return f"It is {error.state.value}."
+        return REFUSAL_EXPIRED if error.state is BodyState.MISSING else f"It is {error.state.value}."
     except (KeyError, ValueError):
-        return "It is missing."
+        return REFUSAL_EXPIRED
 
 
 def _arguments(keep: Keep, bodies: ReadBody, said: list[dict[str, Any]]) -> "tuple[Any, NoArguments | None]":
@@ -615,7 +622,7 @@ async def _key(service: Service, request: Request) -> Response:
 
 
 async def _verify(service: Service, request: Request) -> Response:
-    return json_response(await verify_log(service.keep))
+    return json_response(await service.verification.run(verify_log(service.keep)))
 
 
 async def _statistics(service: Service, request: Request) -> Response:

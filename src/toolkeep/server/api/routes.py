@@ -14,13 +14,16 @@ from toolkeep.execution.persistent.pool import PersistentProgram
 from toolkeep.fleet.worker_status import WorkerStatus
 from toolkeep.keep.keep import Keep
 from toolkeep.server.api import (
+    agent_routes,
     approval_routes,
     audit_routes,
+    bulk_routes,
     call_routes,
     definition_routes,
     policy_routes,
     review_routes,
     session_routes,
+    status_routes,
     token_routes,
     tool_routes,
 )
@@ -86,7 +89,9 @@ async def _metrics(service: Service, request: Request) -> Response:
 
 
 async def _metadata(service: Service, request: Request) -> Response:
-    return json_response(resource_metadata(request.base(service.base), service.issuers))
+    return json_response(
+        resource_metadata(service.resource or f"{request.base(service.base)}/mcp", service.issuers)
+    )
 
 
 def _metadata_route(path: str, name: str) -> Route:
@@ -185,6 +190,7 @@ _ABOUT: Final = (
 ROUTES: Final = (
     *tool_routes.ROUTES,
     *review_routes.ROUTES,
+    *bulk_routes.ROUTES,
     *definition_routes.ROUTES,
     *_PROGRAMS,
     *_WORKERS,
@@ -193,7 +199,9 @@ ROUTES: Final = (
     *approval_routes.ROUTES,
     *audit_routes.ROUTES,
     *policy_routes.ROUTES,
+    *agent_routes.ROUTES,
     *token_routes.ROUTES,
     *_HEALTH,
+    *status_routes.ROUTES,
     *_ABOUT,
 )

@@ -17,7 +17,7 @@ from toolkeep.server.http.request import Request
 from toolkeep.server.http.responses import Response, json_response
 from toolkeep.server.http.route_table import ResponseSpec, Route
 from toolkeep.server.service import Service
-from toolkeep.stores.api_tokens import MadeToken, Scope, Token, Tokens
+from toolkeep.stores.api_tokens import MadeToken, Scope, Token, Tokens, read_scopes
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,8 @@ async def make_token(tokens: Tokens, caller: Caller, body: TokenBody) -> NewToke
     """Create a token with no more scopes, and for no other agent, than the caller has (no escalation)."""
     agent = body.agent or caller.agent
     is_admin = caller.has_scope(Scope.ADMIN)
-    beyond = [scope for scope in body.scopes if not is_admin and scope not in caller.scopes]
+    scopes = read_scopes(body.scopes)
+    beyond = [scope for scope in scopes if not is_admin and scope not in caller.scopes]
     if beyond or (agent != caller.agent and not is_admin):
         raise RequestRefused(
             Code.SCOPE_MISSING,
@@ -81,7 +82,7 @@ async def make_token(tokens: Tokens, caller: Caller, body: TokenBody) -> NewToke
             hint="use a token with the scope admin",
         )
     made = await asyncio.to_thread(
-        partial(tokens.make, body.name, body.scopes, agent=agent, days=body.days, ends_by=_latest_end(caller))
+        partial(tokens.make, body.name, scopes, agent=agent, days=body.days, ends_by=_latest_end(caller))
     )
     return _shown_once(made)
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.errors import TITLES, Code, DefinitionError, ToolkeepError
@@ -19,8 +20,10 @@ from toolkeep.server.http.responses import Header, Response, send_response
 from toolkeep.server.http.revocation import RevocationWatch, Revoked
 from toolkeep.server.http.route_table import Found, RouteTable
 from toolkeep.server.web import (
+    agents_page,
     approvals_page,
     audit_page,
+    bulk_page,
     definitions_page,
     flow_page,
     overview_page,
@@ -54,9 +57,11 @@ ROUTES: Final = (
     *overview_page.ROUTES,
     *approvals_page.ROUTES,
     *tools_page.ROUTES,
+    *bulk_page.ROUTES,
     *flow_page.ROUTES,
     *try_tool_page.ROUTES,
     *definitions_page.ROUTES,
+    *agents_page.ROUTES,
     *audit_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
@@ -75,7 +80,11 @@ class PageApp:
         self._codes = codes
         self._service = app.service
         self._assets = Assets()
-        self._renderer = Renderer(self._assets, has_workers=app.service.keep.workers() is not None)
+        self._renderer = Renderer(
+            self._assets,
+            has_workers=app.service.keep.workers() is not None,
+            status_of=partial(overview_page.status_of_session, app.service),
+        )
         self._table = RouteTable(ROUTES)
         shared = app.service.keep.shared
         self.sessions = Sessions(

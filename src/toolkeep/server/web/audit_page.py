@@ -151,8 +151,9 @@ async def _receipt(service: Service, request: PageRequest) -> Response:
 
 
 async def _verify(service: Service, request: PageRequest) -> Response:
-    report = await audit_routes.verify_log(service.keep)
-    return request.renderer.page(request, "parts/verified.html", report=report)
+    report = await service.verification.run(audit_routes.verify_log(service.keep))
+    told = ((b"hx-trigger", b"verified"),)  # the status line says so too
+    return request.renderer.part(request, "parts/verified.html", headers=told, report=report)
 
 
 async def _verify_receipt(service: Service, request: PageRequest) -> Response:

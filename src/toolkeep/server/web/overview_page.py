@@ -1,4 +1,4 @@
-"""The overview: call statistics, pending approvals, tools that need attention; and workers elsewhere."""
+"""The overview: call statistics, pending approvals, what needs attention; workers; the status line."""
 
 import asyncio
 from typing import Any, Final
@@ -7,9 +7,12 @@ from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.server.api import approval_routes
 from toolkeep.server.api.routes import listed_workers
 from toolkeep.server.api.statistics import PERIODS, StatisticsView
+from toolkeep.server.api.status_routes import StatusView, status_of
+from toolkeep.server.http.problem_details import not_found
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
+from toolkeep.server.web.cookie_sessions import PERSON, Session
 from toolkeep.server.web.templates_env import WORKERS, places
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
@@ -60,6 +63,18 @@ async def _workers(service: Service, request: PageRequest) -> Response:
     return request.renderer.page(request, template, workers=listed_workers(service.keep))
 
 
+def status_of_session(service: Service, session: Session) -> StatusView:
+    """What the status line tells the person of a session."""
+    return status_of(service, session.caller, is_by_link=session.approver.agent == PERSON)
+
+
+async def _status(service: Service, request: PageRequest) -> Response:
+    if request.session is None:
+        raise not_found("page")
+    line = status_of_session(service, request.session)
+    return request.renderer.page(request, "parts/status.html", line=line)
+
+
 def _calls(view: StatisticsView) -> dict[str, Any]:
     return {
         "times": view.times,
@@ -86,4 +101,5 @@ _HOURS: Final = Parameter(name="hours", about="", choices=tuple(map(str, PERIODS
 ROUTES: Final = (
     page_route("GET", "/ui/", _overview, _AREAS, _HOURS),
     page_route("GET", WORKERS, _workers, (Scope.AUDIT_READ,)),
+    page_route("GET", "/ui/status", _status, tuple(Scope)),
 )

@@ -6,7 +6,7 @@ servers. A value in an input field is `editable`: escaped, and otherwise unchang
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,12 @@ from markupsafe import Markup, escape
 from toolkeep.approval.question_text import duration, name
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.mcp_server.http_headers import Headers
+from toolkeep.server.api.status_routes import StatusView
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.responses import Header, Response
 from toolkeep.server.web.browser_security import security_headers
 from toolkeep.server.web.cookie_sessions import Session
+from toolkeep.server.web.schema_form import Field, rows_of
 from toolkeep.server.web.static_files import Assets
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.columns import sanitize_line
@@ -66,6 +68,7 @@ NAVIGATION: Final = (
     Place("/ui/approvals", "Approvals", "inbox", (Scope.APPROVE,)),
     Place("/ui/tools", "Tools", "tools", (Scope.TOOLS_READ,)),
     Place(WORKERS, "Workers", "workers", (Scope.AUDIT_READ,)),
+    Place("/ui/agents", "Agents", "users", (Scope.POLICIES_READ,)),
     Place("/ui/audit", "Audit", "scroll", (Scope.AUDIT_READ,)),
     Place("/ui/policies", "Policies", "shield", (Scope.POLICIES_READ,)),
     Place("/ui/tokens", "Tokens", "key", (Scope.TOKENS,)),
@@ -85,7 +88,14 @@ class Rendered(Protocol):
 class Renderer:
     """Renders pages and parts of pages."""
 
-    def __init__(self, assets: Assets, *, has_workers: bool = False) -> None:
+    def __init__(
+        self,
+        assets: Assets,
+        *,
+        has_workers: bool = False,
+        status_of: Callable[[Session], StatusView] | None = None,
+    ) -> None:
+        """`status_of` gives what stands at the bottom of every page."""
         self._environment = Environment(
             loader=FileSystemLoader(_TEMPLATES),
             # Escaping and `finalize` apply to every value: a forgotten filter would be stored XSS.
@@ -109,10 +119,12 @@ class Renderer:
             "kind": kind_text,
             "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
+            "input_type": input_type,
             "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
         }
+        self._environment.globals["rows_of"] = rows_of
         shown = partial(places, has_workers=has_workers)
-        self._environment.globals |= {"asset": assets.address, "places": shown}
+        self._environment.globals |= {"asset": assets.address, "places": shown, "status_of": status_of}
 
     def page(self, request: Rendered, template: str, *, status: int = 200, **data: Any) -> Response:
         """A response with a page, or a part of one."""
@@ -135,6 +147,7 @@ class Renderer:
         session = request.session
         known = {
             "caller": session.caller if session else None,
+            "session": session,
             "path": request.path,
             "nonce": request.nonce,
             "Scope": Scope,
@@ -205,6 +218,14 @@ def _moment(moment: str | float | datetime) -> datetime:
         found = datetime.fromisoformat(moment)
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     return datetime.fromtimestamp(moment, UTC)
+
+
+def input_type(field: Field, typed: str) -> str:
+    """The `type` of the input of a field."""
+    if field.kind == "moment":  # one with an offset is shown as it was typed
+        return "text" if typed and not typed[-1:].isdigit() else "datetime-local"
+    kinds = {"secret": "password", "date": "date"}
+    return kinds.get(field.kind) or {"email": "email", "uri": "url"}.get(field.format, "text")
 
 
 def size(number: float) -> str:

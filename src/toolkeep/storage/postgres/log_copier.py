@@ -131,7 +131,7 @@ class LogCopier:
             found |= self._bodies.get_all(some, most_bytes=BODY_BYTES)
             over += [digest for digest in some if digest in found or now >= self._wanted[digest]]
         if found:
-            self._copies.put_bodies(found)
+            self._copies.put_bodies(found, self._bodies.refusers(list(found)))
         for digest in [*over, *list(self._wanted)[_BODIES_WAITING:]]:
             self._wanted.pop(digest, None)
 

@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
 from toolkeep.audit.merkle_tree import HASH_BYTES
+from toolkeep.limits import REFUSED_KEPT, REFUSED_KEPT_BYTES, REFUSED_KEPT_SECONDS
 from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.row_key import RowKey
+from toolkeep.storage.sqlite.bodies_db import NONE_REFUSED
 
 PART_ENTRIES: Final = 1_000
 """Entries that are copied as one part, at most: some 600 KB."""
@@ -61,11 +63,25 @@ _OF_CALL = "SELECT first, last + 1 FROM shared_log_calls WHERE origin = %s AND c
 # All bodies are one parameter: psycopg takes six times as long for an array of them. Sorted: two servers that
 # take the same rows in opposite orders would wait for each other.
 _PUT_BODIES = """
-INSERT INTO shared_bodies (digest, body, put_at)
-SELECT said->>0, substr(%b, (said->>1)::int, (said->>2)::int), now()
+INSERT INTO shared_bodies (digest, body, put_at, refused_by)
+SELECT said->>0, substr(%b, (said->>1)::int, (said->>2)::int), now(), decode(said->>3, 'hex')
 FROM json_array_elements(%s::json) AS bodies (said) ORDER BY 1
-ON CONFLICT (digest) DO UPDATE SET put_at = now()
+ON CONFLICT (digest) DO UPDATE SET put_at = now(),
+    refused_by = CASE WHEN shared_bodies.refused_by IS NULL THEN NULL ELSE excluded.refused_by END
 WHERE shared_bodies.body IS NOT NULL
+"""
+# The quota of each server's own bodies, for the copies of all servers together.
+_PRUNE = """
+DELETE FROM shared_bodies WHERE digest IN (
+    SELECT digest FROM (
+        SELECT digest, put_at, row_number() OVER newest AS number, sum(length(body)) OVER newest AS bytes
+        FROM shared_bodies WHERE refused_by = ANY(%s)
+        WINDOW newest AS (PARTITION BY refused_by ORDER BY put_at DESC, digest)
+    ) AS kept WHERE number > %s OR bytes > %s
+    UNION ALL
+    SELECT digest FROM shared_bodies
+    WHERE refused_by IS NOT NULL AND put_at < now() - %s * interval '1 second'
+)
 """
 _OLD_BODIES = """
 SELECT digest FROM shared_bodies WHERE body IS NOT NULL AND put_at < now() - %s * interval '1 second'
@@ -179,13 +195,25 @@ class LogCopies:
         """Indexes from and to which there are records of a call, among those of others."""
         return [(first, stop) for first, stop in self._rows_of(_OF_CALL, *call)]
 
-    def put_bodies(self, bodies: Mapping[str, bytes]) -> None:
-        """Copy bodies, except those that were erased."""
+    def put_bodies(self, bodies: Mapping[str, bytes], refused: Mapping[str, str] = NONE_REFUSED) -> None:
+        """Copy bodies, except those that were erased; `refused` are the agents of refused calls' bodies."""
+        # A MAC instead of its name: no row of the database shows which agents there are.
+        marks = {digest: self._rows.mac("refused by", agent) for digest, agent in refused.items()}
         sealed = self._sealed([(body, ("body", digest)) for digest, body in bodies.items()])
         ends = accumulate(map(len, sealed), initial=1)
-        rows = [(digest, at, len(one)) for digest, at, one in zip(bodies, ends, sealed, strict=False)]
+        rows = [
+            (digest, at, len(one), marks[digest].hex() if digest in marks else None)
+            for digest, at, one in zip(bodies, ends, sealed, strict=False)
+        ]
         given = (b"".join(sealed), msgspec.json.encode(rows).decode())
-        self._database.change(lambda made: made.execute(_PUT_BODIES, given))
+        quota = (list(set(marks.values())), REFUSED_KEPT, REFUSED_KEPT_BYTES, REFUSED_KEPT_SECONDS)
+
+        def work(made: Any) -> None:
+            made.execute(_PUT_BODIES, given)
+            if marks:
+                made.execute(_PRUNE, quota)
+
+        self._database.change(work)
 
     def body(self, digest: str) -> bytes:
         """A body by its hash; raises `BodyUnavailable`."""

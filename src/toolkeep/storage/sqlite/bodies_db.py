@@ -1,7 +1,8 @@
 """Content-addressed arguments and results, by SHA-256, in `bodies.db` of the state folder (AUD-5).
 
 The log holds only the hash, so a body can be erased and every proof stays valid. Comes in: bytes without
-secrets. An erased body leaves a tombstone; nothing records who erased it.
+secrets. An erased body leaves a tombstone; nothing records who erased it. Bodies of refused and failed calls
+are dropped after seven days, and earlier where their agent has newer ones than its quota.
 """
 
 import hashlib
@@ -11,10 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
 from toolkeep.errors import StateUnusable
+from toolkeep.limits import REFUSED_KEPT, REFUSED_KEPT_BYTES, REFUSED_KEPT_SECONDS, REFUSED_TOTAL_BYTES
 from toolkeep.storage.sqlite.database import Database
 
 if TYPE_CHECKING:
@@ -28,9 +31,32 @@ _PORTION_BYTES: Final = 1 << 20
 
 # One database: a file for each body took ten times as long. synchronous = NORMAL: a crash of the machine may
 # lose the newest bodies, never a record. secure_delete: otherwise an erased body stays in free pages.
-_PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
+# The second table came later, and files without it stay readable by everyone.
+_PRAGMAS = """
+PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;
+CREATE TABLE IF NOT EXISTS refused (
+    digest TEXT PRIMARY KEY, agent TEXT NOT NULL, put_at REAL NOT NULL, size INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS refused_by_agent ON refused (agent, put_at);
+"""
+NONE_REFUSED: Final[Mapping[str, str]] = MappingProxyType({})
 _TABLES = """
 CREATE TABLE bodies (digest TEXT PRIMARY KEY, put_at REAL NOT NULL, body BLOB) STRICT;
+"""
+
+_PRUNED_SECONDS: Final = 1.0
+_IDLE_PRUNED_SECONDS: Final = 3_600.0
+"""How often the quotas are checked, and while no call is refused, how often expired bodies are looked for."""
+_OVER_QUOTA: Final = """
+SELECT digest FROM (
+    SELECT digest, row_number() OVER newest AS number, sum(size) OVER newest AS bytes
+    FROM refused WHERE agent = ? WINDOW newest AS (ORDER BY put_at DESC, rowid DESC)
+) WHERE number > ? OR bytes > ?
+"""
+_OVER_TOTAL: Final = """
+SELECT digest FROM (SELECT digest, sum(size) OVER (ORDER BY put_at DESC, rowid DESC) AS bytes FROM refused
+WHERE (SELECT sum(size) FROM refused) > ?)
+WHERE bytes > ?
 """
 
 
@@ -40,6 +66,10 @@ class Bodies:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._database = Database(folder / "bodies.db", _PRAGMAS, _TABLES)
         self._clock = clock
+        self._pruned_at = -math.inf
+        self._unpruned: set[str] = set()
+        """Agents that may have more than their quota."""
+        self._unpruned_bytes = 0
 
     def put(self, body: bytes) -> str:
         """Store a body; its hash, in hex. An existing one gets a new time."""
@@ -47,11 +77,15 @@ class Bodies:
         self.put_all({digest: body})
         return digest
 
-    def put_all(self, bodies: Mapping[str, bytes]) -> None:
-        """Store several in one transaction, each under its hash."""
+    def put_all(self, bodies: Mapping[str, bytes], refused: Mapping[str, str] = NONE_REFUSED) -> None:
+        """Store several in one transaction, each under its hash; `refused` are the agents of some.
+
+        These are kept for a while, unless another call has the same body.
+        """
         now = self._clock()
         rows = ((digest, now, body) for digest, body in bodies.items() if len(body) <= _PORTION_BYTES)
         with self._database.changing() as connection:
+            _note_refused(connection, bodies, refused, now)
             for digest, body in bodies.items():
                 if len(body) > _PORTION_BYTES:
                     _write_large(connection, digest, now, body)
@@ -63,6 +97,16 @@ class Bodies:
                     "SET put_at = excluded.put_at, body = coalesce(body, excluded.body)",
                     list(chain.from_iterable(some)),
                 )
+            if self._is_due(bodies, refused, now):
+                _prune(connection, self._unpruned, now)
+                self._pruned_at, self._unpruned, self._unpruned_bytes = now, set(), 0
+
+    def _is_due(self, bodies: Mapping[str, bytes], refused: Mapping[str, str], now: float) -> bool:
+        """Whether to look for what is over a quota: not for every batch of a flood."""
+        self._unpruned |= set(refused.values())
+        self._unpruned_bytes += sum(len(bodies[digest]) for digest in refused)
+        every_s = _PRUNED_SECONDS if self._unpruned else _IDLE_PRUNED_SECONDS
+        return self._unpruned_bytes > REFUSED_KEPT_BYTES or now - self._pruned_at >= every_s
 
     def get(self, digest: str) -> bytes:
         """A body by its hash; raises `BodyUnavailable` where it was erased, is missing or was altered."""
@@ -70,7 +114,7 @@ class Bodies:
         row = None
         if self._database.exists():
             with self._database.using() as connection:
-                row = connection.execute("SELECT body FROM bodies WHERE digest = ?", (digest,)).fetchone()
+                row = connection.execute(_KEPT, (digest, self._clock() - REFUSED_KEPT_SECONDS)).fetchone()
         if row is None:
             raise BodyUnavailable(digest, BodyState.MISSING)
         body: bytes | None = row[0]
@@ -84,11 +128,18 @@ class Bodies:
         """Those of some bodies that are there, unaltered and not longer."""
         if not digests or not self._database.exists():
             return {}
-        places = ", ".join("?" * len(digests))
-        query = f"SELECT digest, body FROM bodies WHERE digest IN ({places}) AND length(body) <= ?"  # noqa: S608 -- our own words
+        query = f"SELECT digest, body FROM bodies WHERE digest IN ({_places(digests)}) AND length(body) <= ?"  # noqa: S608 -- our own words
         with self._database.using() as connection:
             rows = connection.execute(query, [*digests, most_bytes]).fetchall()
         return {digest: body for digest, body in rows if hashlib.sha256(body).hexdigest() == digest}
+
+    def refusers(self, digests: Sequence[str]) -> dict[str, str]:
+        """The agents of those bodies that are kept for a while only."""
+        if not digests or not self._database.exists():
+            return {}
+        query = f"SELECT digest, agent FROM refused WHERE digest IN ({_places(digests)})"  # noqa: S608 -- our own words
+        with self._database.using() as connection:
+            return dict(connection.execute(query, digests).fetchall())
 
     def erase(self, digest: str, *, before: float = math.inf) -> bool:
         """Erase a body last stored before a time, leaving a tombstone; whether there was one.
@@ -110,6 +161,7 @@ class Bodies:
                 f"UPDATE bodies SET body = NULL WHERE {which} AND body IS NOT NULL RETURNING digest",  # noqa: S608 -- our own words
                 values,
             ).fetchall()
+            _drop_notes(connection, [digest for (digest,) in erased])
             # The old pages are in the write-ahead log, too: a checkpoint that truncates it removes them.
             (is_read, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if is_read:
@@ -124,6 +176,55 @@ class Bodies:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+_KEPT: Final = """
+SELECT body FROM bodies WHERE digest = ?
+AND NOT EXISTS (SELECT 1 FROM refused WHERE refused.digest = bodies.digest AND refused.put_at < ?)
+"""
+
+
+def _note_refused(
+    connection: "sqlite3.Connection", bodies: Mapping[str, bytes], refused: Mapping[str, str], now: float
+) -> None:
+    """Note which new bodies are kept for a while; what a call that passed has, too, is not."""
+    _drop_notes(connection, [digest for digest in bodies if digest not in refused])
+    rows = ((digest, agent, now, len(bodies[digest])) for digest, agent in refused.items())
+    while some := list(islice(rows, _ROWS)):
+        places = ", ".join(["(?, ?, ?, ?)"] * len(some))
+        connection.execute(
+            f"WITH new (digest, agent, put_at, size) AS (VALUES {places}) "  # noqa: S608 -- our own words
+            "INSERT INTO refused SELECT * FROM new "
+            "WHERE NOT EXISTS (SELECT 1 FROM bodies WHERE bodies.digest = new.digest AND body IS NOT NULL) "
+            "OR EXISTS (SELECT 1 FROM refused WHERE refused.digest = new.digest) "
+            "ON CONFLICT DO UPDATE SET agent = excluded.agent, put_at = excluded.put_at",
+            list(chain.from_iterable(some)),
+        )
+
+
+def _drop_notes(connection: "sqlite3.Connection", digests: Sequence[str]) -> None:
+    for start in range(0, len(digests), _ROWS):
+        some = digests[start : start + _ROWS]
+        connection.execute(f"DELETE FROM refused WHERE digest IN ({_places(some)})", some)  # noqa: S608 -- our own words
+
+
+def _prune(connection: "sqlite3.Connection", agents: set[str], now: float) -> None:
+    """Drop the bodies of refused calls that are too old, or beyond the quota of these agents."""
+    old = "SELECT digest FROM refused WHERE put_at < ?"
+    for query, values in (
+        (old, (now - REFUSED_KEPT_SECONDS,)),
+        *((_OVER_QUOTA, (agent, REFUSED_KEPT, REFUSED_KEPT_BYTES)) for agent in agents),
+        (_OVER_TOTAL, (REFUSED_TOTAL_BYTES, REFUSED_TOTAL_BYTES)),
+    ):
+        dropped = [digest for (digest,) in connection.execute(query, values).fetchall()]
+        for start in range(0, len(dropped), _ROWS):
+            some = dropped[start : start + _ROWS]
+            connection.execute(f"DELETE FROM bodies WHERE digest IN ({_places(some)})", some)  # noqa: S608 -- our own words
+        _drop_notes(connection, dropped)
+
+
+def _places(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _write_large(connection: "sqlite3.Connection", digest: str, now: float, body: bytes) -> None:

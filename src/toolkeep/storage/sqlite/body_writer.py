@@ -22,6 +22,8 @@ class BodyWriter:
     def __init__(self, folder: Path) -> None:
         self._bodies = Bodies(folder)
         self._waiting: dict[str, bytes] = {}
+        self._refused: dict[str, str] = {}
+        """The agents of those queued bodies that are of refused calls."""
         self._bytes = 0
         self._lock = threading.Lock()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -44,20 +46,38 @@ class BodyWriter:
         stored = self._bodies.get_all([one for one in digests if one not in waiting], most_bytes=most_bytes)
         return stored | {digest: body for digest, body in waiting.items() if len(body) <= most_bytes}
 
+    def refusers(self, digests: Sequence[str]) -> dict[str, str]:
+        """The agents of those bodies that are kept for a while only."""
+        with self._lock:
+            waiting = {digest: self._refused.get(digest, "") for digest in digests if digest in self._waiting}
+        found = self._bodies.refusers([one for one in digests if one not in waiting])
+        return found | {digest: agent for digest, agent in waiting.items() if agent}
+
     def erase(self, digest: str, *, before: float) -> None:
         """Erase a stored body that was last stored before a time."""
         self._bodies.erase(digest, before=before)
 
-    def put_later(self, digest: str, body: bytes) -> None:
-        """Queue a body under its hash; dropped where the queue is full, since no call may wait for it."""
+    def put_later(self, digest: str, body: bytes, *, refused_by: str = "") -> None:
+        """Queue a body under its hash; dropped where the queue is full, since no call may wait for it.
+
+        `refused_by` is the agent whose call was refused or failed: such bodies are kept for a while.
+        """
+        # Refused calls may not crowd out the others: they get half of the queue.
+        share = 2 if refused_by else 1
         with self._lock:
-            is_full = len(self._waiting) >= BODIES_WAITING or self._bytes > BODIES_WAITING_BYTES
+            is_full = (
+                len(self._waiting) >= BODIES_WAITING // share or self._bytes > BODIES_WAITING_BYTES // share
+            )
+            if digest in self._waiting and not refused_by:
+                self._refused.pop(digest, None)
             if is_full or digest in self._waiting or self._is_closing.is_set():
                 return
             if self._thread is None and not self._start():
                 return
             was_empty = not self._waiting
             self._waiting[digest] = body
+            if refused_by:
+                self._refused[digest] = refused_by
             self._bytes += len(body)
         if was_empty:
             self._bell.put(None)
@@ -75,7 +95,7 @@ class BodyWriter:
     def leave_to_parent(self) -> None:
         """After fork(), in the child: the parent has the thread, and writes the queue."""
         self._lock, self._bell, self._thread = threading.Lock(), queue.SimpleQueue(), None
-        self._waiting, self._bytes = {}, 0
+        self._waiting, self._refused, self._bytes = {}, {}, 0
 
     def _start(self) -> bool:
         """Start the thread; False where that fails: no call fails for a body that is not stored."""
@@ -96,14 +116,17 @@ class BodyWriter:
 
     def _write(self) -> None:
         with self._lock:
-            taken = self._waiting.copy()
+            taken, refused = self._waiting.copy(), self._refused.copy()
         try:
-            self._bodies.put_all(taken)
+            self._bodies.put_all(taken, refused)
         except Exception as error:  # noqa: BLE001 -- the log is valid without its bodies
             fields = {"error_type": type(error).__name__, "bodies": len(taken)}
             log.warning("bodies were not stored", extra=fields)
         with self._lock:
             for digest in taken:
+                if digest in refused and digest not in self._refused:
+                    continue  # a call that passed has it too, since: it is written once more, to stay
                 self._bytes -= len(self._waiting.pop(digest))
+                self._refused.pop(digest, None)
             if self._waiting:
                 self._bell.put(None)

@@ -48,7 +48,11 @@ document.addEventListener("htmx:config:request", (event) => {
 
 // --- after anything was put into the page ------------------------------------------------------------------------
 
+// Times are those of the viewer's zone and locale, in tables and in charts.
 const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const clockTime = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
+const calendarDay = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+const numeral = new Intl.NumberFormat("en"); // as the server writes numbers
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "narrow" });
 
 function showTimes(root) {
@@ -66,6 +70,12 @@ function near(moment) {
   const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
   const [unit, length] = units.find(([, length]) => Math.abs(seconds) >= length) ?? units[3];
   return relative.format(Math.trunc(seconds / length), unit);
+}
+
+// The time of a tick, or its day where a day begins.
+function shortTime(seconds) {
+  const moment = new Date(seconds * 1000);
+  return (moment.getHours() || moment.getMinutes() ? clockTime : calendarDay).format(moment);
 }
 
 setInterval(() => {
@@ -90,7 +100,15 @@ function settle(root) {
   }
 }
 
-document.addEventListener("htmx:after:swap", () => settle(document));
+let focused = "";
+document.addEventListener("htmx:before:swap", () => (focused = document.activeElement?.id ?? ""));
+
+document.addEventListener("htmx:after:swap", () => {
+  settle(document);
+  // What had the focus and was replaced has it again.
+  if (focused && document.activeElement === body) document.getElementById(focused)?.focus({ preventScroll: true });
+  showWaiting();
+});
 
 // What is typed into a filter is sent while it is typed. Sent again when the field is left, the list would be replaced
 // under the very click that leaves it.
@@ -104,6 +122,10 @@ document.addEventListener(
 
 // --- one listener for clicks -------------------------------------------------------------------------------------
 
+document.addEventListener("click", (event) => {
+  for (const open of document.querySelectorAll("#status details[open]")) if (!open.contains(event.target)) open.open = false;
+});
+
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button, [role=tab]");
   if (!button) return;
@@ -113,6 +135,7 @@ document.addEventListener("click", async (event) => {
   else if (button.dataset.add) addParameter(button);
   else if ("remove" in button.dataset) removeParameter(button);
   else if (button.id === "theme") nextTheme(button);
+  else if ("why" in button.dataset) showWhy(button);
 });
 
 async function copy(button) {
@@ -133,6 +156,19 @@ function showLock(button) {
   const { feature, tier, needed } = button.dataset;
   const said = { feature, tier: tier.replaceAll("_", " "), needed: needed.replaceAll("_", " "), key: needed };
   for (const [slot, text] of Object.entries(said)) dialog.querySelector(`[data-slot=${slot}]`).textContent = text;
+  dialog.showModal();
+}
+
+// A cell of the matrix of agents and tools.
+function showWhy(button) {
+  const dialog = document.getElementById("why");
+  const { why, agent, tool, depends } = button.dataset;
+  document.getElementById("why-title").textContent = `${agent} and ${tool}: ${button.textContent.replace("•", "")}`;
+  document.getElementById("why-text").textContent = `${why[0].toUpperCase()}${why.slice(1)}.`;
+  document.getElementById("why-depends").textContent = depends
+    ? `The arguments may change it: ${depends} ${depends.includes(",") ? "read" : "reads"} them.`
+    : "";
+  document.getElementById("why-link").href = `/ui/policies?${new URLSearchParams({ agent, tool })}`;
   dialog.showModal();
 }
 
@@ -176,14 +212,21 @@ function nextTheme(button) {
   const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? "system") + 1) % THEMES.length];
   if (next === "system") delete root.dataset.theme;
   else root.dataset.theme = next;
-  localStorage.setItem("toolkeep.theme", next);
+  try {
+    localStorage.setItem("toolkeep.theme", next);
+  } catch {
+    // Storage is closed: the choice counts for this page.
+  }
   nameTheme(button, next);
-  announce(`Theme: ${next === "system" ? "as the system" : next}`);
+  announce(button.title);
   for (const chart of document.querySelectorAll("[data-drawn]")) draw(chart);
 }
 
-const nameTheme = (button, theme) =>
-  button.setAttribute("aria-label", `Theme: ${theme === "system" ? "as the system" : theme}`);
+function nameTheme(button, theme) {
+  button.dataset.theme = theme;
+  button.title = `Theme: ${theme === "system" ? "as the system" : theme}`;
+  button.setAttribute("aria-label", button.title);
+}
 
 // --- the list of parameters of a definition ----------------------------------------------------------------------
 
@@ -229,7 +272,8 @@ let missed = 0;
 
 function listen() {
   // A browser has few connections to one server: a tab that nobody looks at gives its own back.
-  if (document.hidden) {
+  // One that shall notify goes on.
+  if (document.hidden && !notifies()) {
     news?.close();
     news = null;
   } else if (!news) {
@@ -240,22 +284,51 @@ function listen() {
   }
 }
 
+const notifies = () =>
+  location.pathname.startsWith("/ui/approvals") &&
+  localStorage.getItem("toolkeep.notify") === "on" &&
+  window.Notification?.permission === "granted";
+
+let waiting = -1;
+const title = document.title;
+
+function showWaiting() {
+  const badge = document.querySelector("#waiting [data-number]");
+  if (!badge) return;
+  const now = Number(badge.dataset.number);
+  document.title = now ? `(${now}) ${title}` : title;
+  // No name of an agent or tool: it would be shown outside the page, where nothing is escaped.
+  if (waiting >= 0 && now > waiting && document.hidden && notifies())
+    new Notification("toolkeep", { body: now === 1 ? "A call waits for approval" : `${now} calls wait for approval`, tag: "toolkeep" });
+  waiting = now;
+}
+
 const lookAnew = () => NEWS.forEach((name) => htmx.trigger(body, name));
 
 function heard() {
   lookAnew(); // for what happened while nobody listened
   missed = 0;
   lost.hidden = true;
+  sayStream("live", "Live");
 }
 
 function unheard() {
   if (news?.readyState === EventSource.CLOSED) sayLost("You are signed out, or too many tabs are open.");
   else if (++missed > 1) sayLost("The server does not answer."); // the first may be a proxy that ends long answers
+  else sayStream("wait", "Connecting");
 }
 
 function sayLost(what) {
   lost.querySelector("strong").textContent = what;
   lost.hidden = false;
+  sayStream("lost", "Not connected");
+}
+
+function sayStream(state, words) {
+  const line = document.getElementById("stream");
+  if (!line) return;
+  line.dataset.state = state;
+  line.querySelector("span").textContent = words;
 }
 
 document.addEventListener("htmx:error", (event) => {
@@ -303,12 +376,12 @@ function draw(chart) {
       padding: [8, 8, 0, 0],
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
       axes: [
-        axis,
+        { ...axis, space: 72, values: (_, ticks) => ticks.map(shortTime) },
         {
           ...axis,
           size: (_, labels) => Math.max(54, ...(labels ?? []).map((label) => 14 + 7 * label.length)),
           incrs: unit ? undefined : whole, // there is no half of a call
-          values: (_, ticks) => ticks.map((tick) => `${+tick.toFixed(2)}${unit}`),
+          values: (_, ticks) => ticks.map((tick) => `${numeral.format(+tick.toFixed(2))}${unit}`),
         },
       ],
       series: [

@@ -40,7 +40,7 @@ _TABLES = {
     """,
     "bodies": """
         digest text COLLATE "C" PRIMARY KEY, body bytea, put_at timestamptz NOT NULL,
-        erased_at timestamptz, mac bytea
+        erased_at timestamptz, mac bytea, refused_by bytea
     """,
     "registers": """
         kind text PRIMARY KEY, version bigint NOT NULL DEFAULT 0, content bytea NOT NULL DEFAULT '',
@@ -85,6 +85,7 @@ _TABLES = {
 _INDEXES = (
     "log_calls (other_id)",
     "bodies (erased_at) WHERE erased_at IS NOT NULL",
+    "bodies (refused_by, put_at) WHERE refused_by IS NOT NULL",
     "questions (agent, state)",
     "questions (expires_at)",
     "session_answers (session)",
