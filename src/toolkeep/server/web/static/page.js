@@ -101,7 +101,12 @@ function settle(root) {
 }
 
 let focused = "";
-document.addEventListener("htmx:before:swap", () => (focused = document.activeElement?.id ?? ""));
+document.addEventListener("htmx:before:swap", (event) => {
+  focused = document.activeElement?.id ?? "";
+  const { sourceElement, request } = event.detail.ctx;
+  // What was asked for by something that is gone would replace what came in its place.
+  if (request.method === "GET" && !sourceElement.isConnected) event.preventDefault();
+});
 
 document.addEventListener("htmx:after:swap", () => {
   settle(document);
