@@ -588,7 +588,7 @@ def _arrived(tool: RegisteredTool) -> ToolDefinition:
 
     A statement of the program itself, such as `tool(effects="none")(theirs)`, needs no person's consent.
     """
-    return tool.runner.arrived if isinstance(tool.runner, ForeignTool) else tool.own or tool.definition
+    return tool.runner.arrived if isinstance(tool.runner, ForeignTool) else tool.definition
 
 
 def _own(tool: RegisteredTool) -> RegisteredTool:

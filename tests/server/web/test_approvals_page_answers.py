@@ -77,10 +77,9 @@ def test_questions_are_answered_by_keys_one_after_the_other(
     page.evaluate("htmx.trigger(document.body, 'approvals')")
     page.keyboard.press("a")
     expect(page.locator(".answered")).to_contain_text("Approved by operator:page")
-    reader.context.unroute("**/standing*")
     with page.expect_response("**/standing*"):
-        for one in late:
-            one.continue_()
+        late[0].continue_()
+    reader.context.unroute_all(behavior="ignoreErrors")
     expect(page.locator(".answered")).to_be_focused()
     expect(page.get_by_role("heading", name="writer wants to call order")).to_be_visible()
     expect(page.get_by_label("Result of send_mail")).to_have_text("queued for ada@example.org")
