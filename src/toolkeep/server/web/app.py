@@ -22,6 +22,7 @@ from toolkeep.server.http.route_table import Found, RouteTable
 from toolkeep.server.web import (
     approvals_page,
     audit_page,
+    call_page,
     definitions_page,
     flow_page,
     overview_page,
@@ -59,6 +60,7 @@ ROUTES: Final = (
     *try_tool_page.ROUTES,
     *definitions_page.ROUTES,
     *audit_page.ROUTES,
+    *call_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
 )
