@@ -38,6 +38,16 @@ def test_what_is_withdrawn_is_shown_and_can_be_restored(project: Path) -> None:
     assert json.loads(run(project, "list", "--json")[1])[-1] != helper
 
 
+def test_an_agent_is_shown_with_what_it_may_do_with_each_tool(project: Path) -> None:
+    code, said = run(project, "show", "helper", "--json")
+    shown = json.loads(said)
+    assert (code, shown["holds"]) == (0, ["read files in the project folder", "write files in ./out"])
+    (access,) = (one for one in shown["tools"] if one["tool"] == "read_file")
+    assert (access["verdict"], access["why"]) == ("deny", "the agent lacks tool.filesystem.read")
+    assert "agent_hello_world  allowed" in run(project, "show", "helper")[1]
+    assert run(project, "show", "nobody")[0] == 1
+
+
 @pytest.mark.parametrize("words", [("nobody",), ("helper", "net.read"), ("helper", "fs.write:./other")])
 def test_what_nobody_holds_is_refused(project: Path, words: tuple[str, ...]) -> None:
     code, said = run(project, "withdraw", *words)

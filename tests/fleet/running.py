@@ -30,6 +30,7 @@ from toolkeep.fleet.sealed_session import (
     announce,
     read_announce,
     read_hello,
+    session_of,
     welcome,
 )
 from toolkeep.fleet_worker.worker import Worker
@@ -226,7 +227,9 @@ class RogueServer:
         await self.tap.hear(subjects.to_server(self.key.public, self.reply, "*"))
         opening = self.opening(**changed)
         await self.send(opening.frame)
-        self.sealed, self.claims = opening.finish(await self.tap.next(WELCOME))
+        self.sealed = opening.finish(await self.tap.next(WELCOME))
+        self.claims = await self.hear()
+        assert isinstance(self.claims, Claims)
         await self.say(messages.Renew(0))
         heartbeat = await self.hear()
         assert isinstance(heartbeat, messages.Heartbeat)
@@ -254,10 +257,13 @@ class RogueServer:
         await self.send(self.seal(message))
 
     async def hear(self, *kinds: type) -> Any:
-        """The next message, of some kinds."""
+        """The next message of the session, of some kinds."""
         assert self.sealed is not None
         while True:
-            message = messages.decode_to_server(self.sealed.open(await self.tap.next(SEALED)))
+            frame = await self.tap.next(SEALED)
+            if session_of(frame) != self.sealed.id:
+                continue
+            message = messages.decode_to_server(self.sealed.open(frame))
             if not kinds or isinstance(message, kinds):
                 return message
 
@@ -320,18 +326,22 @@ class RogueWorker:
         hello, _ = read_hello(self.hello)
         self.subject = subjects.to_server(self.server, hello.reply, self.key.public.token)
 
-    def welcome(self, **changed: Any) -> bytes:
+    def welcome(self) -> bytes:
         """A frame that opens the session."""
+        hello, _ = read_hello(self.hello)
+        self.sealed, frame = welcome(self.key, self.hello, hello)
+        return frame
+
+    def opening(self, **changed: Any) -> tuple[bytes, bytes]:
+        """The frames that open the session and tell what the worker claims."""
         from msgspec.structs import replace
 
-        hello, _ = read_hello(self.hello)
-        self.sealed, frame = welcome(self.key, self.hello, hello, replace(self.claims, **changed))
-        return frame
+        return self.welcome(), self.seal(replace(self.claims, **changed))
 
     async def open(self, **changed: Any) -> None:
         """Open a session, and have a lease."""
         await self.announce()
-        await self.send(self.welcome(**changed))
+        await self.send(*self.opening(**changed))
         await self.heartbeat()
 
     async def heartbeat(self, **changed: Any) -> None:

@@ -46,7 +46,7 @@ def test_a_call_runs_on_a_worker_and_nats_sees_nothing_of_it(nats: NatsServer) -
             assert ran["answer_hash"] in server.said("AnswersSigned")[0]["answers"]
         seen = b"".join(spy.frames.get_nowait().data for _ in range(spy.frames.qsize()))
         assert len(seen) > 1000
-        for hidden in (SECRET, TEXT, TEXT.upper(), "step 2", "landlock", "talk"):
+        for hidden in (SECRET, TEXT, TEXT.upper(), "step 2", "landlock", "talk", "sign_in", "break_rules"):
             assert hidden.encode() not in seen
 
     asyncio.run(main())

@@ -66,6 +66,16 @@ def danger_reason(tool: RegisteredTool) -> str:
     return f"it declares no side effects, so its danger is {tool.danger.value}; its author adds {line}"
 
 
+def reasons_of_tool(tool: RegisteredTool, danger: Danger, *, is_paranoid: bool) -> Iterator[str]:
+    """Why a person must be asked about a call of the tool, whatever its arguments."""
+    if danger.rank >= Danger.MEDIUM.rank:
+        yield danger_reason(tool)
+    if danger is Danger.LOW and is_paranoid:
+        yield "its danger is low, and approvals.paranoid is set"
+    if tool.definition.requires_confirmation:
+        yield "the tool requires confirmation"
+
+
 def warn_undeclared(tool: RegisteredTool) -> None:
     """Warn the host once: it runs the tool without approval, but a call by a model would need one."""
     if not log.isEnabledFor(logging.WARNING):
@@ -360,9 +370,7 @@ class ApprovalGate:
             return ()
         reasons = (
             *((True, reason) for reason in call.asked_by),
-            (danger.rank >= Danger.MEDIUM.rank, danger_reason(call.tool)),
-            (danger is Danger.LOW and self._is_paranoid, "its danger is low, and approvals.paranoid is set"),
-            (definition.requires_confirmation, "the tool requires confirmation"),
+            *((True, one) for one in reasons_of_tool(call.tool, danger, is_paranoid=self._is_paranoid)),
             (call.request.options.requires_confirmation, "the caller requires confirmation"),
             (call.asks, "a policy requires approval"),
         )

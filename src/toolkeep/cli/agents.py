@@ -2,16 +2,21 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from toolkeep.cli.approvals import ListByDefault
-from toolkeep.cli.options import common, print_json, project, say_done
+from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.tables import Column, say_table
 from toolkeep.cli.tool_selection import keep_with
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.keep.keep import Keep
+from toolkeep.text.display import counted, echo_name, visible
+
+if TYPE_CHECKING:
+    from toolkeep.keep.agent_access import Access
 
 _COLUMNS: Final = (Column("AGENT"), Column("HOLDS"), Column("WITHDRAWN"))
 
@@ -45,6 +50,56 @@ def list_command(project: Path | None, *, as_json: bool) -> None:
             for agent in agents
         ],
     )
+
+
+@command.command("show")
+@click.argument("agent")
+@project
+@common
+def show_command(agent: str, project: Path | None, *, as_json: bool) -> None:
+    """Show what AGENT holds, its calls of the last week, and what it may do with each tool, and why.
+
+    A decision holds for every call; one that depends on the arguments names the policies that read them.
+    `toolkeep policy explain` decides about one call.
+    """
+    from toolkeep.cli.token import tokens_of
+    from toolkeep.keep.agent_access import access_of
+    from toolkeep.server.api.agent_routes import views_of
+    from toolkeep.server.api.statistics import Statistics
+
+    with keep_with(project=project) as keep, tokens_of(project) as tokens:
+        if agent not in {*keep.agents, *keep.withdrawn}:
+            raise ToolkeepError(
+                Code.AGENT_UNKNOWN, f"agent {echo_name(agent)!r} is not declared", hint="see: toolkeep agents"
+            )
+        (view,) = views_of(keep, [agent], Statistics(), tokens)
+        problem = keep.authorizer.problem()
+        access = [(tool.name, access_of(keep, agent, tool, problem)) for tool in keep.tools()]
+    if as_json:
+        tools = [{"tool": name, **msgspec.to_builtins(one)} for name, one in access]
+        print_json({**msgspec.to_builtins(view), "tools": tools})
+        return
+    for text in (*view.holds, *view.permissions) or ("nothing",):
+        say(f"  {visible(text)}")
+    if view.withdrawn:
+        say(f"  withdrawn: {', '.join(map(visible, view.withdrawn))}")
+    last = f", the last at {view.last_call_at}" if view.last_call_at else ""
+    say(
+        f"{counted(view.calls, 'call')} over the last week, {view.refused:,} refused, "
+        f"{view.failed:,} failed{last}",
+        f"{counted(view.tokens, 'token')}, {counted(view.rules, 'rule')}",
+        "",
+    )
+    say_table(_ACCESS, [(name, _VERDICTS[one.verdict], _why(one)) for name, one in access])
+
+
+_ACCESS: Final = (Column("TOOL"), Column("CALLS"), Column("WHY"))
+_VERDICTS: Final = {"allow": "allowed", "ask": "ask", "deny": "denied"}
+
+
+def _why(access: "Access") -> str:
+    reads = f"; depends on the arguments: {', '.join(access.depends_on)}" if access.depends_on else ""
+    return f"{access.why}{reads}"
 
 
 @command.command("withdraw")

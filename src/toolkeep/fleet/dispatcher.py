@@ -34,13 +34,14 @@ from toolkeep.fleet.messages import (
 )
 from toolkeep.fleet.nats_link import NatsLink
 from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
-from toolkeep.fleet.remote_worker import Lost, PendingJob, Tool, WorkerSession, objection
+from toolkeep.fleet.remote_worker import Lost, PendingJob, Tool, WorkerSession, objection, read_claims
 from toolkeep.fleet.sealed_session import (
     DECLINED,
     SEALED,
     WELCOME,
     FrameInvalid,
     Opening,
+    SealedSession,
     check_announce,
     read_announce,
     session_of,
@@ -134,6 +135,8 @@ class _Known:
         self.opening: Opening | None = None
         self.opening_boot = b""
         self.opened_at = float("-inf")
+        self.opened: SealedSession | None = None
+        """A session in which the worker has not said yet what it claims."""
         self.current: WorkerSession | None = None
         self.old: list[WorkerSession] = []
         self.refused = ""
@@ -148,6 +151,8 @@ class _Known:
         """Make place for a new session; the old ones are kept for the answers that they still owe."""
         sessions, self.current = self.sessions, None
         self.old = sessions[-_OLD_SESSIONS:]
+        for session in sessions:
+            session.is_retired = True
         for session in sessions[:-_OLD_SESSIONS]:
             session.give_up()
 
@@ -266,12 +271,13 @@ class Dispatcher:
             except asyncio.CancelledError:
                 session.cancel(sent.id)
                 raise
-            if isinstance(outcome, Answer):
+            # A run that this side did not cancel was ended with its lease: what it did is not known.
+            if isinstance(outcome, Answer) and (outcome.failure is None or not outcome.failure.is_cancelled):
                 ran = Ran(outcome, session.trusted, session.id.hex(), pending.answer_hash.hex())
                 return await self._whole(ran)
-            if isinstance(outcome, Lost):
+            if isinstance(outcome, Answer | Lost):
                 if not may_repeat:
-                    raise OutcomeUnknown(outcome.worker)
+                    raise OutcomeUnknown(session.trusted.name)
             elif outcome.why == NO_ARGUMENTS:
                 raise _not_sent(job, outcome.detail)
             elif outcome.why not in ELSEWHERE:
@@ -485,20 +491,24 @@ class Dispatcher:
                 if session.id == named:
                     session.open(frame)
                     return
-            raise FrameInvalid("it is of no session")
+            if known.opened is None or known.opened.id != named:
+                raise FrameInvalid("it is of no session")
+            self._begin(known, known.opened, frame)
+            return
         if known.opening is None:
             raise FrameInvalid("nobody said hello")
         if kind == WELCOME:
-            self._welcome(known, known.opening, frame)
+            known.opened, known.opening = known.opening.finish(frame), None
         elif kind == DECLINED:
             known.refused, known.opening = known.opening.why_declined(frame)[:300], None
             log.warning("a worker declines", extra={"worker": known.trusted.name, "why": known.refused})
         else:
             raise FrameInvalid("it is of no known kind")
 
-    def _welcome(self, known: _Known, opening: Opening, frame: bytes) -> None:
-        sealed, claims = opening.finish(frame)
-        known.opening = None
+    def _begin(self, known: _Known, sealed: SealedSession, frame: bytes) -> None:
+        """Begin a session with the claims of the worker, which must not be more than its key may."""
+        claims = read_claims(sealed.open(frame))
+        known.opened = None
         if problem := objection(known.trusted, claims):
             known.refused = problem
             raise FrameInvalid(f"{problem}, which its key may not")

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """Rises with each change that an older program would misunderstand."""
 
 
@@ -20,8 +20,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     code_hash: str
 
 
-class Claims(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker says of itself when a session opens."""
+class Claims(msgspec.Struct, frozen=True, array_like=True, tag="claims"):
+    """What a worker says of itself, first of all in a session."""
 
     labels: tuple[str, ...]
     levels: tuple[str, ...]
@@ -203,7 +203,7 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
     signature: bytes
 
 
-ToServer = Heartbeat | Running | NotRun | Progress | OutputChunk | Answer | InstallResult | Signed
+ToServer = Claims | Heartbeat | Running | NotRun | Progress | OutputChunk | Answer | InstallResult | Signed
 
 BUSY, DRAINING, NO_LEASE = "busy", "draining", "no lease"
 UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN, NO_ARGUMENTS = (
@@ -219,7 +219,7 @@ decode_to_server: Final = msgspec.msgpack.Decoder(ToServer).decode
 
 def _shape() -> str:
     """Hash of everything above: two programs with one protocol number must mean the same by it."""
-    shown = msgspec.json.schema_components([ToWorker, ToServer, Claims])
+    shown = msgspec.json.schema_components([ToWorker, ToServer])
     return hashlib.sha256(msgspec.json.encode(shown, order="deterministic")).hexdigest()[:16]
 
 

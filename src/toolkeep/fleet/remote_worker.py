@@ -38,6 +38,10 @@ MARGIN_SECONDS: Final = 0.5
 _QUERY_SECONDS: Final = 1.0
 """A job that the worker does not list is queried."""
 _LATE_KEPT: Final = 10_000
+_QUERIED: Final = 100
+"""Jobs given up that are queried with each heartbeat."""
+_SIGNATURES: Final = 16
+"""Signatures that wait for an answer that was lost on the way."""
 
 
 Tool = tuple[str, str, str]
@@ -46,8 +50,6 @@ Tool = tuple[str, str, str]
 
 class Lost(msgspec.Struct, frozen=True):
     """A worker that had the job is gone; what the job did is not known."""
-
-    worker: str
 
 
 Outcome = Answer | NotRun | Lost
@@ -89,8 +91,14 @@ class WorkerSession:
         """Tools whose code was sent to it, and when, until its `InstallResult`."""
         self.pending_jobs: dict[str, PendingJob] = {}
         self.is_draining = False
+        self.is_retired = False
+        """Whether there is a newer one: it is kept for the answers that the worker owes."""
         self.seen_at = time.monotonic()
         self._lost: dict[str, bytes] = {}
+        """Hashes of the jobs that were given up."""
+        self._queried: dict[str, bytes] = {}
+        """Jobs whose answer may come twice, because they were queried; its hash, once it came."""
+        self._signatures: list[Signed] = []
         self._sealed = sealed
         self._lease_s = lease_s
         self._send_frame = send
@@ -168,15 +176,15 @@ class WorkerSession:
     def open(self, frame: bytes) -> None:
         """Open and handle a frame of the worker; raises `FrameInvalid`."""
         packed = self._sealed.open(frame)
-        try:
-            message = messages.decode_to_server(packed)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise FrameInvalid("it cannot be read") from error
+        message = _read(packed)
         self.seen_at = time.monotonic()
         _HANDLERS[type(message)](self, message, packed)
 
     def _heartbeat(self, heartbeat: Heartbeat, _: bytes) -> None:
         now = time.monotonic()
+        owes = self.pending_jobs or self._lost or heartbeat.running or heartbeat.finished
+        if self.is_retired and not owes:
+            return  # the worker forgets it
         self.is_draining = heartbeat.is_draining
         self._others = heartbeat.others
         acknowledged, self._unacknowledged = tuple(self._unacknowledged), []
@@ -187,13 +195,26 @@ class WorkerSession:
             is_missing = job_id not in known and now - pending.sent_at > _QUERY_SECONDS
             if (is_missing or job_id in heartbeat.finished) and now - pending.queried_at > _QUERY_SECONDS:
                 pending.queried_at = now
-                self.send(Query(job_id))
-        self._unacknowledged += [job_id for job_id in heartbeat.finished if job_id not in self.pending_jobs]
+                self._query(job_id)
+        for job_id in [one for one in self._lost if one not in heartbeat.running][:_QUERIED]:
+            self._query(job_id)
+        awaited = self.pending_jobs.keys() | self._lost.keys()
+        self._unacknowledged += [job_id for job_id in heartbeat.finished if job_id not in awaited]
+
+    def _query(self, job_id: str) -> None:
+        self._queried.setdefault(job_id, b"")
+        while len(self._queried) > _LATE_KEPT:
+            del self._queried[next(iter(self._queried))]
+        self.send(Query(job_id))
+
+    def _claims(self, _: Claims, __: bytes) -> None:
+        raise FrameInvalid("it claims something anew")
 
     def _running(self, running: Running, _: bytes) -> None:
         """It was queried and runs: nothing to do but wait."""
 
     def _not_run(self, not_run: NotRun, _: bytes) -> None:
+        self._lost.pop(not_run.id, None)
         if (pending := self.pending_jobs.pop(not_run.id, None)) is not None:
             if not_run.why == BUSY:  # until its next heartbeat, which says how busy
                 self._others = max(self._others, self.claims.slots - len(self.pending_jobs))
@@ -210,7 +231,10 @@ class WorkerSession:
             pending.on_output(chunk.body)
 
     def _final(self, answer: Answer, packed: bytes) -> None:
-        pending = self.pending_jobs.pop(answer.id, None)
+        pending, is_again = self.pending_jobs.pop(answer.id, None), False
+        if answer.id in self._queried:
+            first, self._queried[answer.id] = self._queried[answer.id], hashlib.sha256(packed).digest()
+            is_again = first == self._queried[answer.id]
         if pending is not None:
             self._unacknowledged.append(answer.id)
             pending.answer_hash = self._transcript.add(answer.id, pending.job_hash, packed)
@@ -218,8 +242,11 @@ class WorkerSession:
         elif (job_hash := self._lost.pop(answer.id, None)) is not None:
             self._unacknowledged.append(answer.id)
             self.on_late(answer, self._transcript.add(answer.id, job_hash, packed))
-        else:
+        elif not is_again:
             raise FrameInvalid("it answers no job that it has")
+        signatures, self._signatures = self._signatures, []
+        for signed in signatures:
+            self._signed(signed, b"")
 
     def _install_result(self, result: InstallResult, _: bytes) -> None:
         tool = (result.tool.name, result.tool.definition_hash, result.tool.code_hash)
@@ -236,6 +263,10 @@ class WorkerSession:
             self.tools.add(tool)
 
     def _signed(self, signed: Signed, _: bytes) -> None:
+        if any(one in self.pending_jobs or one in self._lost for one in signed.ids):
+            # An answer was lost on the way, and comes again.
+            self._signatures = [*self._signatures, signed][-_SIGNATURES:]
+            return
         leaves = self._transcript.check(signed, self.key)
         if leaves is None:
             raise FrameInvalid("it signs other answers than it gave")
@@ -245,10 +276,26 @@ class WorkerSession:
         """Give up what it has: its lease is over."""
         for job_id, pending in self.pending_jobs.items():
             self._lost[job_id] = pending.job_hash
-            _settle(pending, Lost(self.trusted.name))
+            _settle(pending, Lost())
         self.pending_jobs.clear()
         while len(self._lost) > _LATE_KEPT:
             del self._lost[next(iter(self._lost))]
+
+
+def read_claims(packed: bytes) -> Claims:
+    """The first message of a worker in a session; raises `FrameInvalid`."""
+    claims = _read(packed)
+    if not isinstance(claims, Claims):
+        raise FrameInvalid("it does not say what the worker claims")
+    return claims
+
+
+def _read(packed: bytes) -> messages.ToServer:
+    try:
+        message: messages.ToServer = messages.decode_to_server(packed)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise FrameInvalid("it cannot be read") from error
+    return message
 
 
 def _settle(pending: PendingJob, outcome: Outcome) -> None:
@@ -257,7 +304,8 @@ def _settle(pending: PendingJob, outcome: Outcome) -> None:
 
 
 _HANDLERS: Final[dict[type, Callable[[WorkerSession, Any, bytes], None]]] = {
-    Heartbeat: WorkerSession._heartbeat,  # noqa: SLF001 -- its own methods, by the kind of message
+    Claims: WorkerSession._claims,  # noqa: SLF001 -- its own methods, by the kind of message
+    Heartbeat: WorkerSession._heartbeat,  # noqa: SLF001
     Running: WorkerSession._running,  # noqa: SLF001
     NotRun: WorkerSession._not_run,  # noqa: SLF001
     Progress: WorkerSession._progress,  # noqa: SLF001

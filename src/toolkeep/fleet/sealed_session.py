@@ -2,9 +2,9 @@
 
 The server's `Hello` and the worker's `Welcome` each hold a new X25519 key and are signed by the long-lived
 key; the `Welcome` signs the `Hello` too. All frames are sealed by ChaCha20-Poly1305 under keys of the
-session, one for each direction, with a counter that only rises. A frame that is replayed, reordered, turned
-round, or of another session does not open. Keys of a session are kept in memory alone, so what NATS recorded
-stays sealed if a long-lived key is stolen later.
+session, one for each direction, with a counter that only rises; the first one holds what the worker claims. A
+frame that is replayed, reordered, turned round, or of another session does not open. Keys of a session are
+kept in memory alone, so what NATS recorded stays sealed if a long-lived key is stolen later.
 
 A seal proves to one of the two that the other wrote a frame. What proves it to others is `Signed`
 (`transcript.py`).
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from toolkeep.fleet.identity import PrivateKey, PublicKey
-from toolkeep.fleet.messages import PROTOCOL, SHAPE, Claims
+from toolkeep.fleet.messages import PROTOCOL, SHAPE
 
 ANNOUNCE, HELLO, WELCOME, DECLINED, SEALED = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
 """First byte of a frame."""
@@ -72,7 +72,6 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     hello: bytes
     """Hash of the whole frame that it answers."""
     key: bytes
-    claims: Claims
 
 
 class Declined(msgspec.Struct, frozen=True, array_like=True):
@@ -132,13 +131,13 @@ class Opening:
         self.frame = _signed(HELLO, hello, server)
         self._hash = hashlib.sha256(self.frame).digest()
 
-    def finish(self, frame: bytes) -> "tuple[SealedSession, Claims]":
+    def finish(self, frame: bytes) -> "SealedSession":
         """The session, by the worker's answer; raises `FrameInvalid`."""
         welcome = _read(_checked(frame, self._worker), Welcome)
         if welcome.hello != self._hash or len(welcome.session) != _SESSION_BYTES:
             raise FrameInvalid("it answers another hello")
         keys = _keys(self._secret, welcome.key, self.frame + frame)
-        return SealedSession(welcome.session, seal=keys[0], open_=keys[1]), welcome.claims
+        return SealedSession(welcome.session, seal=keys[0], open_=keys[1])
 
     def why_declined(self, frame: bytes) -> str:
         """What the worker objects to; raises `FrameInvalid`."""
@@ -159,11 +158,11 @@ def read_hello(frame: bytes) -> tuple[Hello, PublicKey]:
     return hello, server
 
 
-def welcome(worker: PrivateKey, frame: bytes, hello: Hello, claims: Claims) -> "tuple[SealedSession, bytes]":
+def welcome(worker: PrivateKey, frame: bytes, hello: Hello) -> "tuple[SealedSession, bytes]":
     """Open the session of a hello that was checked, and the frame that says so."""
     secret, session = X25519PrivateKey.generate(), os.urandom(_SESSION_BYTES)
     public = secret.public_key().public_bytes_raw()
-    answer = _signed(WELCOME, Welcome(session, hashlib.sha256(frame).digest(), public, claims), worker)
+    answer = _signed(WELCOME, Welcome(session, hashlib.sha256(frame).digest(), public), worker)
     keys = _keys(secret, hello.key, frame + answer)
     return SealedSession(session, seal=keys[1], open_=keys[0]), answer
 

@@ -33,6 +33,10 @@ _UNACKNOWLEDGED: Final = 10_000
 """Answers that are kept for a server that has not acknowledged them."""
 _REFUSED: Final = 100_000
 """Jobs that are remembered as never to be run, because a server was told so."""
+_SILENT_LEASES: Final = 5
+"""A session whose server is silent for so long is forgotten."""
+_ANSWERS_SECONDS: Final = 600
+"""The same, with answers that its server has not acknowledged: after a long cut it still wants them."""
 
 
 def now() -> float:
@@ -78,6 +82,7 @@ class ServerSession:
         self._sealed = sealed
         self._lease_s = lease_s
         self._send_frame = send
+        self._heard_at = now()
         self.lease_ends = float("-inf")
         """On the worker's own clock; beyond, the watchdog ends the worker."""
         self._heartbeats: dict[int, float] = {}
@@ -96,6 +101,15 @@ class ServerSession:
     def has_lease(self) -> bool:
         """Whether jobs may run: a margin before its end, the worker ends them."""
         return now() < self.lease_ends - MARGIN_SECONDS
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether its server is gone, or has a newer session."""
+        silent_s = now() - self._heard_at
+        longest_s = _SILENT_LEASES * self._lease_s
+        return not self.running and silent_s > (
+            max(longest_s, _ANSWERS_SECONDS) if self._answers else longest_s
+        )
 
     def send(self, message: messages.ToServer) -> bytes:
         """Seal and send; what was sealed."""
@@ -133,6 +147,7 @@ class ServerSession:
             message = messages.decode_to_worker(packed)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise FrameInvalid("it cannot be read") from error
+        self._heard_at = now()
         is_new, self.is_confirmed = not self.is_confirmed, True
         if is_new:
             self.heartbeat()

@@ -96,6 +96,7 @@ class Worker:
                 sent_at = now()
                 self._refused = 0
                 self._link.send(subjects.announcement(self._key.public), self._announcement)
+                self._sessions = {id_: one for id_, one in self._sessions.items() if not one.is_forgotten}
                 for session in self._confirmed():
                     session.heartbeat(is_draining=self._jobs.is_draining)
             self._end_leases()
@@ -159,9 +160,9 @@ class Worker:
         claims = Claims(
             settings.labels, self._levels, self._jobs.claims(), settings.slots, __version__, trusted.code
         )
-        sealed, answer = welcome(self._key, frame, hello, claims)
+        sealed, answer = welcome(self._key, frame, hello)
         self._make_room()
-        self._sessions[sealed.id] = ServerSession(
+        self._sessions[sealed.id] = session = ServerSession(
             trusted,
             self._key,
             sealed,
@@ -170,6 +171,7 @@ class Worker:
             self._jobs,
         )
         self._link.send(subject, answer)
+        session.send(claims)  # sealed, so that NATS does not learn which tools there are
 
     def _make_room(self) -> None:
         """Forget sessions that nobody confirmed, or that have had no lease for long."""

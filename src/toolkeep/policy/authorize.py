@@ -241,7 +241,11 @@ class Authorizer:
         return declared is not None and self.active_policies.engine.may_ask(declared.entity, tool)
 
     def could_permit(self, agent: str, tool: RegisteredTool) -> bool:
-        """Whether the policies could permit a call of the tool, whatever its arguments.
+        """Whether the policies could permit a call of the tool, whatever its arguments."""
+        return self.ruled_out(agent, tool) is None
+
+    def ruled_out(self, agent: str, tool: RegisteredTool) -> tuple[Policy, ...] | None:
+        """The policies that forbid every call of the tool; empty if none permits one; None if one could pass.
 
         Decided by the policies that do not read the context, since their results depend on agent and tool
         alone. One that reads it may permit some call.
@@ -249,19 +253,38 @@ class Authorizer:
         declared, engine = self._agents.get(agent), self.active_policies.engine
         applying = engine.policies.applying(CALL, tool.definition)
         if declared is None or all(policy.id.startswith(OURS) for policy in applying):
-            return declared is None or any(policy.effect == "permit" for policy in applying)
+            permits = declared is None or any(policy.effect == "permit" for policy in applying)
+            return None if permits else ()
         findings = engine.without_context(declared.entity, tool)
         if any(finding.error for finding in findings):
-            return True  # unsure: a tool that is listed in vain is only refused
+            return None  # unsure: a tool that is listed in vain is only refused
         by_id = engine.policies.by_id
-        if any(
-            finding.effect == "forbid" and finding.is_satisfied
+        forbidding = tuple(
+            by_id[finding.policy]
             for finding in findings
-            if not by_id[finding.policy].yields
-        ):
-            return False
+            if finding.effect == "forbid" and finding.is_satisfied and not by_id[finding.policy].yields
+        )
+        if forbidding:
+            return forbidding
         fixed = {finding.policy: finding.is_satisfied for finding in findings}
-        return any(fixed.get(policy.id, True) for policy in applying if policy.effect == "permit")
+        permits = any(fixed.get(policy.id, True) for policy in applying if policy.effect == "permit")
+        return None if permits else ()
+
+    def may_ask_by(self, agent: str, tool: RegisteredTool) -> tuple[Policy, ...]:
+        """The policies that ask a person about some or all calls of an agent to a tool."""
+        declared, engine = self._agents.get(agent), self.active_policies.engine
+        if declared is None:
+            return ()
+        fixed = {one.policy: one.is_satisfied for one in engine.without_context(declared.entity, tool)}
+        applying = engine.policies.applying(CALL, tool.definition, agent)
+        return tuple(policy for policy in applying if policy.asks and fixed.get(policy.id, True))
+
+    def hidden_by(self, agent: str, tool: RegisteredTool) -> tuple[str, ...]:
+        """The policies that hide a tool from an agent; empty if it sees the tool."""
+        declared = self._agents.get(agent)
+        if declared is None or self.sees(agent, tool):
+            return ()
+        return self.active_policies.engine.may_see(declared.entity, tool).policies
 
     def authorize(
         self, request: ToolCall, checked: CheckedCall, before: FlowFacts | None = None

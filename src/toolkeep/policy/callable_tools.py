@@ -5,6 +5,7 @@ left out only if no arguments could be allowed. It decides what a model is told,
 call is authorized.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from toolkeep.calls import RegisteredTool
@@ -48,11 +49,15 @@ class CallableTools:
 
 def could_allow(grant: Grant, definition: ToolDefinition) -> bool:
     """Whether there may be arguments with which the grant allows a call."""
-    if not set(definition.required_permissions) <= set(grant.permissions):
-        return False
+    return next(lacking(grant, definition), None) is None
+
+
+def lacking(grant: Grant, definition: ToolDefinition) -> Iterator[str]:
+    """The permissions and capabilities without which no call is allowed, whatever its arguments."""
+    yield from (name for name in definition.required_permissions if name not in grant.permissions)
     held = {capability.kind for capability in grant.capabilities if capability.scope not in ANY_SCOPE}
     if all(one.kind in held and not _is_fixed(one.kind) for one in definition.capabilities):
-        return True
+        return
     plan = TouchPlan(definition)
     # A kind that only an argument touches (`only`) is not needed without that argument.
     optional = {mark.kind for _, mark in plan.marks if mark.only} | plan.dispensable
@@ -60,12 +65,12 @@ def could_allow(grant: Grant, definition: ToolDefinition) -> bool:
     for capability in definition.capabilities:
         if capability.kind in optional:
             continue
-        if capability.kind not in held:
-            return False
         # No argument names a host or database of that kind: every call touches the whole scope.
-        if capability.kind not in named and not _covers(grant, capability.kind, capability.scope):
-            return False
-    return True
+        is_whole = capability.kind not in named
+        if capability.kind not in held or (
+            is_whole and not _covers(grant, capability.kind, capability.scope)
+        ):
+            yield str(capability)
 
 
 def _is_fixed(kind: str) -> bool:

@@ -50,12 +50,11 @@ def welcomed(rogue: RogueWorker, signer: PrivateKey | None = None, **changed: An
     """A welcome with any field other than it should be."""
     facts: dict[str, Any] = {
         "session": os.urandom(8), "hello": hashlib.sha256(rogue.hello).digest(), "key": os.urandom(32),
-        "claims": rogue.claims,
     }  # fmt: skip
     return _signed(WELCOME, Welcome(**{**facts, **changed}), signer or rogue.key)
 
 
-WELCOMES: dict[str, tuple[Callable[[RogueWorker], bytes], str]] = {
+WELCOMES: dict[str, tuple[Callable[[RogueWorker], bytes | tuple[bytes, bytes]], str]] = {
     "signed by another": (lambda w: welcomed(w, new_key()), NOT_SIGNED),
     "with a bit flipped": (lambda w: flipped(w.welcome(), -1), NOT_SIGNED),
     "of another hello": (lambda w: welcomed(w, hello=os.urandom(32)), OTHER_HELLO),
@@ -67,14 +66,21 @@ WELCOMES: dict[str, tuple[Callable[[RogueWorker], bytes], str]] = {
     "that is a bomb": (lambda w: _signed_bytes(w.key, b"\x94" + BOMB), UNREADABLE),
     "that is endless": (lambda w: _signed_bytes(w.key, b"\x94" + ENDLESS), UNREADABLE),
     "with a label that its key may not": (
-        lambda w: w.welcome(labels=("gpu",)), "it claims the label 'gpu', which its key may not",
+        lambda w: w.opening(labels=("gpu",)), "it claims the label 'gpu', which its key may not",
     ),
     "with a level that its key may not": (
-        lambda w: w.welcome(levels=("strict", "none")), "it claims the level 'none', which its key may not",
+        lambda w: w.opening(levels=("strict", "none")), "it claims the level 'none', which its key may not",
     ),
     "with a tool that its key may not": (
-        lambda w: w.welcome(tools=(*w.claims.tools, Claim("rm", "", ""))),
+        lambda w: w.opening(tools=(*w.claims.tools, Claim("rm", "", ""))),
         "it claims the tool 'rm', which its key may not",
+    ),
+    "and a heartbeat before any claim": (
+        lambda w: (w.welcome(), w.seal(Heartbeat(1, 0))), "it does not say what the worker claims",
+    ),
+    "and claims that are a bomb": (lambda w: (w.welcome(), w.seal(BOMB)), UNREADABLE),
+    "and claims with a bit flipped": (
+        lambda w: (w.welcome(), flipped(w.seal(w.claims), -1)), "its seal is broken",
     ),
     "as a refusal of another hello": (lambda w: decline(w.key, b"other", "no"), OTHER_HELLO),
     "as a refusal of another worker": (lambda w: decline(new_key(), w.hello, "no"), NOT_SIGNED),
@@ -96,7 +102,8 @@ def test_a_forged_welcome_opens_no_session(nats: NatsServer, name: str) -> None:
     async def attack(scene: Scene) -> None:
         rogue = scene.rogue
         await rogue.announce()
-        await rogue.send(make(rogue))
+        frames = make(rogue)
+        await rogue.send(*([frames] if isinstance(frames, bytes) else frames))
         await until(lambda: scene.server.said("WorkerRefused"))
         _, session, _ = (await scene.server.dispatcher()).workers["one"]
         assert session is None
@@ -154,6 +161,10 @@ async def _welcome_again(scene: Scene, job: Job) -> None:
     scene.rogue.sealed = held
 
 
+async def _claims_again(scene: Scene, job: Job) -> None:
+    await scene.rogue.say(scene.rogue.claims)
+
+
 async def _empty(scene: Scene, job: Job) -> None:
     await scene.rogue.send(b"", b"\x05", b"\x77" * 900_000)
 
@@ -165,6 +176,7 @@ ANSWERS: dict[str, tuple[Callable[[Scene, Job], Awaitable[None]], list[str]]] = 
     "turned round": (_turned_round, ["its seal is broken"]),
     "replayed": (_replayed_beat, ["it was sent before"]),
     "garbage under the seal": (_garbage, [UNREADABLE] * 4),
+    "claims anew": (_claims_again, ["it claims something anew"]),
     "to no job": (_for_no_job, ["it answers no job that it has"] * 2),
     "signed before it was given": (_signs_other, ["it signs other answers than it gave"] * 2),
     "a welcome to no hello": (_welcome_again, ["nobody said hello"]),
@@ -223,6 +235,15 @@ def test_a_worker_that_answers_twice_or_otherwise_than_it_was_asked(nats: NatsSe
         await rogue.say(rogue.answer(job, b'"0\\n"'))
         await counting
         assert chunks == ["0\n"]
+        # It ends a job that nobody cancelled: with its lease, so what the job did is not known.
+        ended = messages.Failure("", "", is_cancelled=True)
+        acting = asyncio.create_task(scene.server.call("act", {"seconds": 0}))
+        await rogue.say(rogue.answer(await rogue.hear(Job), failure=ended))
+        assert (await acting).code is Code.OUTCOME_UNKNOWN
+        call = asyncio.create_task(scene.server.call("wait", {"seconds": 0}))
+        await rogue.say(rogue.answer(await rogue.hear(Job), failure=ended))
+        await rogue.say(rogue.answer(await rogue.hear(Job), b'"waited"'))
+        assert (await call).value == "waited"
         # It takes nothing: the call goes elsewhere, or is refused in words, and never hangs.
         call = scene.call()
         for _ in range(5):

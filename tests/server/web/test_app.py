@@ -74,7 +74,16 @@ def visit(keep: Keep, act: Callable[[Visitor], Coroutine[Any, Any, Any]], *, sig
     return asyncio.run(run())
 
 
-PAGES = ["/ui/", "/ui/tools", "/ui/tools/add", "/ui/approvals", "/ui/audit", "/ui/policies", "/ui/tokens"]
+PAGES = [
+    "/ui/",
+    "/ui/tools",
+    "/ui/tools/add",
+    "/ui/approvals",
+    "/ui/audit",
+    "/ui/policies",
+    "/ui/tokens",
+    "/ui/agents",
+]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -134,6 +143,8 @@ CHANGES = [
     "/ui/tools/add:disable",
     "/ui/tools/add:enable",
     "/ui/tools/add:try",
+    "/ui/tools/add:accept",
+    "/ui/tools/add:reject",
     "/ui/tools/add:declare",
     "/ui/tools/add:undeclare",
     "/ui/definitions",

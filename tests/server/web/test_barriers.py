@@ -51,6 +51,7 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
         "/ui/audit",
         f"/ui/calls/{call}",
         "/ui/policies",
+        "/ui/agents",
         "/ui/tokens",
         "/ui/sign-in",
         "/ui/tools/nothing",
@@ -64,6 +65,13 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
         assert page.evaluate("document.documentElement.scrollWidth") <= width, (
             f"{path} is wider than the screen"
         )
+    reader.go("/ui/agents?search=order&agent=writer#matrix")
+    page.get_by_role("button", name="asks").click()
+    page.get_by_role("dialog", name="writer and order: asks").wait_for()
+    found["a cell of the matrix"] = barriers(page, axe)
+    page.get_by_role("link", name="Explain with arguments").click()
+    page.wait_for_url("**/ui/policies?agent=writer&tool=order")
+    assert page.get_by_label("Tool", exact=True).input_value() == "order"
     reader.go("/ui/tools/price")
     page.get_by_label("copies").fill("many")
     page.get_by_role("button", name="Check only").click()

@@ -14,6 +14,7 @@ from toolkeep.execution.persistent.pool import PersistentProgram
 from toolkeep.fleet.worker_status import WorkerStatus
 from toolkeep.keep.keep import Keep
 from toolkeep.server.api import (
+    agent_routes,
     approval_routes,
     audit_routes,
     call_routes,
@@ -194,6 +195,7 @@ ROUTES: Final = (
     *approval_routes.ROUTES,
     *audit_routes.ROUTES,
     *policy_routes.ROUTES,
+    *agent_routes.ROUTES,
     *token_routes.ROUTES,
     *_HEALTH,
     *status_routes.ROUTES,

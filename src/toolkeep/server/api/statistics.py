@@ -67,10 +67,30 @@ class StatisticsView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the log was read as far back as was asked."""
 
 
+class AgentCounts(msgspec.Struct, kw_only=True):
+    """How calls of one agent went over the last week."""
+
+    calls: int = 0
+    refused: int = 0
+    failed: int = 0
+    last_call_at: float | None = None
+    """POSIX seconds, to the minute; None if it made no call."""
+
+
 class _Minute:
     """Counts of one minute."""
 
-    __slots__ = ("agents", "durations", "failed", "ok", "reasons", "refused", "tools")
+    __slots__ = (
+        "agents",
+        "durations",
+        "failed",
+        "failed_agents",
+        "ok",
+        "reasons",
+        "refused",
+        "refused_agents",
+        "tools",
+    )
 
     def __init__(self) -> None:
         self.ok = self.failed = self.refused = 0
@@ -78,6 +98,8 @@ class _Minute:
         self.reasons: Counter[str] = Counter()
         self.tools: Counter[str] = Counter()
         self.agents: Counter[str] = Counter()
+        self.refused_agents: Counter[str] = Counter()
+        self.failed_agents: Counter[str] = Counter()
 
 
 class Statistics:
@@ -99,6 +121,20 @@ class Statistics:
         with self._lock:
             self._follow(keep)
             return self._summed(hours)
+
+    def by_agent(self, keep: Keep) -> dict[str, AgentCounts]:
+        """The calls of each agent over the last week, after reading new records."""
+        found: dict[str, AgentCounts] = {}
+        with self._lock:
+            self._follow(keep)
+            for when, minute in self._minutes.items():
+                for agent, calls in minute.agents.items():
+                    one = found.setdefault(agent, AgentCounts())
+                    one.calls += calls
+                    one.refused += minute.refused_agents[agent]
+                    one.failed += minute.failed_agents[agent]
+                    one.last_call_at = max(float(when), one.last_call_at or 0.0)
+        return found
 
     def _follow(self, keep: Keep) -> None:
         oldest = self._clock() - STATISTICS_SECONDS
@@ -133,7 +169,7 @@ class Statistics:
         # 0: from the cache, by the client, or a failure that an earlier version recorded without its time.
         if isinstance(duration, int) and duration and len(minute.durations) < _TIMES:
             minute.durations.append(duration)
-        _judge(minute, status, [str(code) for code in said.get("codes") or ()])
+        _judge(minute, status, [str(code) for code in said.get("codes") or ()], agent)
 
     def _summed(self, hours: int) -> StatisticsView:
         step = _STEPS[hours]
@@ -169,13 +205,15 @@ class Statistics:
         )
 
 
-def _judge(minute: _Minute, status: str, codes: list[str]) -> None:
+def _judge(minute: _Minute, status: str, codes: list[str], agent: str) -> None:
     if status == "ok":
         minute.ok += 1
     elif _FAILURES.intersection(codes):
         minute.failed += 1
+        minute.failed_agents[agent] += 1
     else:
         minute.refused += 1
+        minute.refused_agents[agent] += 1
         minute.reasons[codes[0] if codes else ""] += 1
 
 

@@ -20,6 +20,7 @@ from toolkeep.server.http.responses import Header, Response, send_response
 from toolkeep.server.http.revocation import RevocationWatch, Revoked
 from toolkeep.server.http.route_table import Found, RouteTable
 from toolkeep.server.web import (
+    agents_page,
     approvals_page,
     audit_page,
     call_page,
@@ -59,6 +60,7 @@ ROUTES: Final = (
     *flow_page.ROUTES,
     *try_tool_page.ROUTES,
     *definitions_page.ROUTES,
+    *agents_page.ROUTES,
     *audit_page.ROUTES,
     *call_page.ROUTES,
     *policies_page.ROUTES,

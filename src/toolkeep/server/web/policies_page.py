@@ -8,7 +8,7 @@ import jiter
 from toolkeep.errors import Code
 from toolkeep.server.api import policy_routes
 from toolkeep.server.http.problem_details import RequestRefused
-from toolkeep.server.http.request import converted
+from toolkeep.server.http.request import Parameter, converted
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
 from toolkeep.server.web.web_request import PageRequest, page_route
@@ -29,6 +29,7 @@ async def _show(service: Service, request: PageRequest) -> Response:
         policies=policy_routes.list_policies(keep),
         problem=await asyncio.to_thread(keep.authorizer.problem) if is_admin else "",
         agents=agents,
+        asked={name: str(request.query[name]) for name in ("agent", "tool")},
         tools=[tool.name for tool in tools[:_NAMED]],
         set_hash=keep.authorizer.active_policies.engine.policies.hash,
     )
@@ -56,10 +57,14 @@ async def _check(service: Service, request: PageRequest) -> Response:
     return request.renderer.page(request, "parts/policies_checked.html", report=report)
 
 
+def _text(name: str) -> Parameter:
+    return Parameter(name=name, about="", shortest=0, longest=256, default="")
+
+
 _SCOPES: Final = (Scope.POLICIES_READ,)
 
 ROUTES: Final = (
-    page_route("GET", "/ui/policies", _show, _SCOPES),
+    page_route("GET", "/ui/policies", _show, _SCOPES, *map(_text, ("agent", "tool"))),
     page_route("POST", "/ui/policies:explain", _explain, _SCOPES),
     page_route("POST", "/ui/policies:check", _check, _SCOPES),
 )

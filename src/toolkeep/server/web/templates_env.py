@@ -67,6 +67,7 @@ NAVIGATION: Final = (
     Place("/ui/approvals", "Approvals", "inbox", (Scope.APPROVE,)),
     Place("/ui/tools", "Tools", "tools", (Scope.TOOLS_READ,)),
     Place(WORKERS, "Workers", "workers", (Scope.AUDIT_READ,)),
+    Place("/ui/agents", "Agents", "users", (Scope.POLICIES_READ,)),
     Place("/ui/audit", "Audit", "scroll", (Scope.AUDIT_READ,)),
     Place("/ui/policies", "Policies", "shield", (Scope.POLICIES_READ,)),
     Place("/ui/tokens", "Tokens", "key", (Scope.TOKENS,)),

@@ -127,6 +127,7 @@ document.addEventListener("click", async (event) => {
   else if (button.dataset.add) addParameter(button);
   else if ("remove" in button.dataset) removeParameter(button);
   else if (button.id === "theme") nextTheme(button);
+  else if ("why" in button.dataset) showWhy(button);
 });
 
 async function copy(button) {
@@ -148,6 +149,19 @@ function showLock(button) {
   const { feature, tier, needed } = button.dataset;
   const said = { feature, tier: tier.replaceAll("_", " "), needed: needed.replaceAll("_", " "), key: needed };
   for (const [slot, text] of Object.entries(said)) dialog.querySelector(`[data-slot=${slot}]`).textContent = text;
+  dialog.showModal();
+}
+
+// A cell of the matrix of agents and tools.
+function showWhy(button) {
+  const dialog = document.getElementById("why");
+  const { why, agent, tool, depends } = button.dataset;
+  document.getElementById("why-title").textContent = `${agent} and ${tool}: ${button.textContent.replace("•", "")}`;
+  document.getElementById("why-text").textContent = `${why[0].toUpperCase()}${why.slice(1)}.`;
+  document.getElementById("why-depends").textContent = depends
+    ? `The arguments may change it: ${depends} ${depends.includes(",") ? "read" : "reads"} them.`
+    : "";
+  document.getElementById("why-link").href = `/ui/policies?${new URLSearchParams({ agent, tool })}`;
   dialog.showModal();
 }
 

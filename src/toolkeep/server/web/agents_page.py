@@ -1,0 +1,70 @@
+"""Agents: what each holds and did, and a matrix of what each may do with each tool."""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from toolkeep.server.api import agent_routes
+from toolkeep.server.http.request import Parameter
+from toolkeep.server.http.responses import Response
+from toolkeep.server.service import Service
+from toolkeep.server.web.web_request import PageRequest, page_route
+from toolkeep.stores.api_tokens import Scope
+
+_ROWS: Final = 20
+"""Tools of the matrix that are loaded at once: with ten agents about 6 KB."""
+_COLUMNS: Final = 8
+"""Agents beside each other; of more, one is chosen."""
+
+_VERDICTS: Final = {
+    "allow": ("allowed", "good"),
+    "ask": ("asks", "warn"),
+    "deny": ("denied", "denied"),
+}
+"""The word of each verdict, and the look of its chip."""
+
+
+async def _show(service: Service, request: PageRequest) -> Response:
+    if request.wants_part:
+        part = "parts/access_rows.html" if request.query["cursor"] else "parts/access.html"
+        return request.renderer.page(request, part, **await _matrix(service, request))
+    agents = await agent_routes.list_agents(service, request.caller)
+    data = await _matrix(service, request)
+    return request.renderer.page(request, "agents.html", agents=agents, **data)
+
+
+async def _matrix(service: Service, request: PageRequest) -> dict[str, Any]:
+    given = {name: str(request.query[name]) for name in ("agent", "search")}
+    known = agent_routes.visible_agents(service.keep, request.caller)
+    names = [given["agent"]] if given["agent"] else known[:_COLUMNS]
+    cursor = str(request.query["cursor"])
+    # Only the columns that are shown are decided: of many agents, the others would take most of the time.
+    page = await agent_routes.list_access(
+        service.keep, request.caller, names=names, search=given["search"], limit=_ROWS, cursor=cursor
+    )
+    more = ""
+    if page.next:
+        more = "/ui/agents?" + urlencode({**{k: v for k, v in given.items() if v}, "cursor": page.next})
+    return {
+        "rows": page.items,
+        "columns": names,
+        "known": known,
+        "filters": given,
+        "more": more,
+        "verdicts": _VERDICTS,
+    }
+
+
+def _text(name: str, longest: int = 256) -> Parameter:
+    return Parameter(name=name, about="", shortest=0, longest=longest, default="")
+
+
+ROUTES: Final = (
+    page_route(
+        "GET",
+        "/ui/agents",
+        _show,
+        (Scope.POLICIES_READ,),
+        *map(_text, ("agent", "search")),
+        _text("cursor", 1024),
+    ),
+)

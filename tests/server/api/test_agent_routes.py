@@ -1,0 +1,99 @@
+"""What agents hold and may do, over HTTP."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.talk import Client
+from tests.server.test_asgi_app import talk
+from toolkeep import Keep, tool
+from toolkeep.keep.agent_access import access_of
+
+POLICIES = """
+@id("all") permit (principal, action == Action::"call", resource);
+@id("no-orders") @reason("bob only looks")
+forbid (principal == Agent::"bob", action == Action::"call", resource == Tool::"order");
+@id("many") @ask
+forbid (principal == Agent::"ada", action == Action::"call", resource == Tool::"price")
+when { context.arguments has copies && context.arguments.copies > 3 };
+@id("unseen") forbid (principal == Agent::"eve", action == Action::"see", resource == Tool::"price");
+"""
+
+
+@tool(side_effects=["None"])
+def price(copies: int) -> int:
+    """Tell what copies cost.
+
+    Args:
+        copies: How many.
+    """
+    return copies
+
+
+@tool(danger="medium", side_effects=["None"])
+def order(copies: int) -> int:
+    """Order copies.
+
+    Args:
+        copies: How many.
+    """
+    return copies
+
+
+@pytest.fixture
+def shop(keep: Keep) -> Keep:
+    keep.register(price, order)
+    keep.declare_agent("ada", capabilities=["fs.read:."], permissions=["tool.filesystem.read"])
+    keep.declare_agent("bob")
+    keep.declare_agent("eve")
+    keep.use_policies(POLICIES)
+    return keep
+
+
+@pytest.mark.spec("POL-5")
+def test_the_matrix_says_what_each_agent_may_do_with_each_tool_and_why(shop: Keep) -> None:
+    cells = {
+        (agent, name): access_of(shop, agent, found)
+        for agent in ("ada", "bob", "eve", "nobody")
+        for name in ("price", "order")
+        if (found := shop.try_get(name)) is not None
+    }
+    verdicts = {cell: (one.verdict, one.why, one.depends_on) for cell, one in cells.items()}
+    assert verdicts == {
+        ("ada", "price"): ("ask", "policy 'many' asks", ("many",)),
+        ("ada", "order"): ("ask", "its danger is medium", ()),
+        ("bob", "price"): ("allow", "what it needs is granted, and nobody is asked", ()),
+        ("bob", "order"): ("deny", "policy 'no-orders' forbids it: bob only looks", ()),
+        ("eve", "price"): ("deny", "policy 'unseen' hides the tool from the agent", ()),
+        ("eve", "order"): ("ask", "its danger is medium", ()),
+        ("nobody", "price"): ("deny", "everything is withdrawn from the agent, or it is not declared", ()),
+        ("nobody", "order"): ("deny", "everything is withdrawn from the agent, or it is not declared", ()),
+    }
+    shop.disable("price")
+    found = shop.try_get("price")
+    assert found is not None
+    assert access_of(shop, "bob", found).why == "the tool is disabled"
+    assert access_of(shop, "bob", found, "no policy").why == "no call is permitted: no policy"
+
+
+def test_agents_are_told_with_their_week_and_others_only_to_an_admin(shop: Keep) -> None:
+    async def act(client: Client) -> Any:
+        await shop.call("price", {"copies": 1}, agent="ada")
+        await shop.call("price", {"copies": "x"}, agent="ada")
+        bob = client.as_agent("bob", "policies:read")
+        every = (await client.get("/v1/agents")).data
+        own = (await bob.get("/v1/agents")).data
+        rows = (await client.get("/v1/access?search=order&limit=1")).data
+        bobs = (await bob.get("/v1/access?search=order")).data["items"][0]["agents"]
+        other = (await bob.get("/v1/access?agent=ada")).status
+        return every, own, rows, bobs, other
+
+    every, own, rows, bobs, other = talk(shop, act)
+    (ada,) = (one for one in every if one["agent"] == "ada")
+    assert (ada["holds"], ada["calls"], ada["refused"]) == (["read files in the project folder"], 2, 1)
+    assert ada["last_call_at"] is not None
+    assert ada["tokens"] == 0
+    assert [one["agent"] for one in own] == ["bob"]
+    assert rows["items"][0]["tool"] == "order"
+    assert {"ada", "bob", "local"} <= rows["items"][0]["agents"].keys()
+    assert (list(bobs), other) == (["bob"], 404)
