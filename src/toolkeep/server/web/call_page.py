@@ -3,6 +3,7 @@
 import json
 import shlex
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -76,7 +77,7 @@ async def _call(service: Service, request: PageRequest) -> Response:
         no_arguments=_NO_ARGUMENTS[found.no_arguments],
         asked_at=next((one.record["asked_at"] for one in found.records if "asked_at" in one.record), None),
         bars=_bars(found.stages),
-        arguments=json.dumps(found.arguments, ensure_ascii=False) if has_arguments and tool else "",
+        arguments=_json(found.arguments) if has_arguments and tool else "",
         copies=_copies(request.base(service.base), first, found.arguments) if has_arguments else (),
         steps=[
             {
@@ -125,12 +126,12 @@ class CallCopy(msgspec.Struct, frozen=True):
 
 def _copies(base: str, first: dict[str, Any], arguments: Any) -> tuple[CallCopy, ...]:
     """The call for a shell and for Python; whoever uses it fills in a token."""
-    url = f"{base}/v1/tools/{first.get('tool', '')}:call"
+    url = f"{base}/v1/tools/{quote(str(first.get('tool', '')))}:call"
     body = {"arguments": arguments}
     for key in ("session", "conversation"):
         if first.get(key):
             body[key] = first[key]
-    sent = json.dumps(body, ensure_ascii=False)
+    sent = _json(body)
     curl = (
         f'curl {shlex.quote(url)} \\\n  -H "Authorization: Bearer $TOOLKEEP_TOKEN" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d {shlex.quote(sent)}"
@@ -142,6 +143,12 @@ def _copies(base: str, first: dict[str, Any], arguments: Any) -> tuple[CallCopy,
         f"    json={body!r},\n)\nprint(answer.json())"
     )
     return CallCopy("as-curl", "Copy as curl", curl), CallCopy("as-python", "Copy as Python", python)
+
+
+def _json(value: Any) -> str:
+    """JSON in which invisible characters are escaped: nobody copies or sends what they do not see."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def _is_bad(record: dict[str, Any], last: dict[str, Any]) -> bool:
