@@ -24,7 +24,7 @@ _COLUMNS: Final = (
     Column("LEVELS", 8, is_optional=True),
     Column("VERSION", is_optional=True),
     Column("SEEN"),
-    Column("TOOLS", 8),
+    Column("TOOLS"),
     Column("WHY", 12),
 )
 
@@ -82,7 +82,7 @@ async def _status(settings: "FleetSettings", key: "PrivateKey") -> "tuple[Worker
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(dispatcher.wait_for_all(), _WAIT_SECONDS)
         return tuple(
-            one if one.why or one.state != "not seen" else replace(one, why=refused.get(one.name, ""))
+            replace(one, why=refused[one.name]) if one.state == "not seen" and one.name in refused else one
             for one in dispatcher.status()
         )
     finally:
@@ -92,7 +92,8 @@ async def _status(settings: "FleetSettings", key: "PrivateKey") -> "tuple[Worker
 def _row(one: "WorkerStatus") -> tuple[str, ...]:
     seen = "never" if one.seen_s is None else f"{one.seen_s:.0f} s ago"
     free = f"{one.free} of {one.slots}" if one.slots else ""
-    words = (", ".join(one.labels), ", ".join(one.levels), one.version, seen, ", ".join(one.tools))
+    tools = str(len(one.tools)) if one.tools else ""
+    words = (", ".join(one.labels), ", ".join(one.levels), one.version, seen, tools)
     return (one.name, one.state, free, *words, one.why)
 
 

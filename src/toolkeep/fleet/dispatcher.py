@@ -510,8 +510,8 @@ class Dispatcher:
         claims = read_claims(sealed.open(frame))
         known.opened = None
         if problem := objection(known.trusted, claims):
-            known.refused = problem
-            raise FrameInvalid(f"{problem}, which its key may not")
+            known.refused = f"{problem}, which its key may not"
+            raise FrameInvalid(known.refused)
         known.retire()
         session = WorkerSession(
             known.trusted,

@@ -23,7 +23,8 @@ READY = WorkerStatus(
     tools=("read_file", "shout"),
     slots=4,
     free=3,
-    jobs=1,
+    jobs=2,
+    running={"shout": 2},
     version="0.1.0",
     seen_s=0.4,
 )
@@ -67,11 +68,12 @@ def test_the_page_shows_them_and_is_named_only_where_there_is_a_fleet(keep: Keep
     status, text = visit(keep, act)
     assert status == 200
     for shown in (
-        "3 of 4",
+        "1 of 2 workers takes calls · 2 calls under way · 3 of 4 slots free",
+        '<span class="foreign">shout</span> × 2',
         "gpu",
         "0.1.0",
         "refused",
-        "it claims the label &#39;&lt;b&gt;&#39;",
+        "It claims the label &#39;&lt;b&gt;&#39;",
         'href="/ui/workers"',
     ):
         assert shown in text
@@ -85,6 +87,6 @@ def test_workers_and_refused_frames_are_counted(keep: Keep) -> None:
     metrics(WorkerRefused(worker="two", reason="its seal is broken", count=3))
     found = values(metrics)
     assert found[("toolkeep_workers_ready",)] == 1
-    assert (found[("toolkeep_worker_slots_free",)], found[("toolkeep_worker_jobs",)]) == (3, 1)
+    assert (found[("toolkeep_worker_slots_free",)], found[("toolkeep_worker_jobs",)]) == (3, 2)
     assert found[("toolkeep_worker_frames_refused_total", "two")] == 3
     assert not [name for name, *_ in values(start_metrics(Keep())) if name.startswith("toolkeep_worker_s")]

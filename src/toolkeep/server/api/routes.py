@@ -17,6 +17,7 @@ from toolkeep.server.api import (
     agent_routes,
     approval_routes,
     audit_routes,
+    bulk_routes,
     call_routes,
     definition_routes,
     policy_routes,
@@ -187,6 +188,7 @@ _ABOUT: Final = (
 ROUTES: Final = (
     *tool_routes.ROUTES,
     *review_routes.ROUTES,
+    *bulk_routes.ROUTES,
     *definition_routes.ROUTES,
     *_PROGRAMS,
     *_WORKERS,

@@ -23,7 +23,11 @@ from toolkeep.server.web import (
     agents_page,
     approvals_page,
     audit_page,
+<<<<<<< HEAD
     call_page,
+=======
+    bulk_page,
+>>>>>>> main
     definitions_page,
     flow_page,
     overview_page,
@@ -57,6 +61,7 @@ ROUTES: Final = (
     *overview_page.ROUTES,
     *approvals_page.ROUTES,
     *tools_page.ROUTES,
+    *bulk_page.ROUTES,
     *flow_page.ROUTES,
     *try_tool_page.ROUTES,
     *definitions_page.ROUTES,
