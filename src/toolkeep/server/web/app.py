@@ -23,11 +23,8 @@ from toolkeep.server.web import (
     agents_page,
     approvals_page,
     audit_page,
-<<<<<<< HEAD
-    call_page,
-=======
     bulk_page,
->>>>>>> main
+    call_page,
     definitions_page,
     flow_page,
     overview_page,
