@@ -345,7 +345,10 @@ class Keep(ToolCatalog):
         self._use_grants()
 
     def _follow_state(self) -> None:
+        before = self._registry.quarantined_workers
         self._registry.follow()
+        if self._made is not None and self._registry.quarantined_workers - before:
+            self._made.executor.cache.clear()  # it may hold results of the worker
         self._use_grants()
 
     def _use_grants(self) -> None:

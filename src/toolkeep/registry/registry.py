@@ -38,10 +38,12 @@ from toolkeep.stores.registry_state import (
     danger_switch,
     grant_switch,
     pin_key,
+    quarantined_workers,
     rejection_switch,
     set_dangers,
     with_switch,
     withdrawn,
+    worker_switch,
 )
 from toolkeep.text.nearest import nearest_by_alias
 
@@ -322,6 +324,20 @@ class ToolRegistry:
         """Withdraw a grant or restore it, also for later starts and on other servers."""
         with self._lock:
             self._put_switch(grant_switch(agent, capability), enabled=enabled)
+
+    @property
+    def quarantined_workers(self) -> frozenset[str]:
+        """The keys of workers on other machines that take no calls."""
+        return quarantined_workers(self._switches)
+
+    def is_worker_quarantined(self, key: str) -> bool:
+        """Whether the worker of this key takes no calls."""
+        return self._switches.get(worker_switch(key)) is False
+
+    def quarantine_worker(self, key: str) -> None:
+        """Keep calls from a worker, also after later starts and on other servers."""
+        with self._lock:
+            self._put_switch(worker_switch(key), enabled=False)
 
     def follow(self) -> None:
         """Apply the switches and pins that other processes stored, and publish what changed."""

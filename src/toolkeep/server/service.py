@@ -33,6 +33,9 @@ class Service:
     metrics: "Metrics | None" = None
     has_traces: bool = False
     issuers: tuple[str, ...] = ()
+    """Authorization servers that hand out tokens for this server."""
+    resource: str = ""
+    """What tokens of issuers are for; empty for the address that a client uses."""
     """Authorization servers that issue tokens for this server."""
     base: str = ""
     """Public base URL; if empty, taken from the (checked) `Host` header."""

@@ -92,6 +92,20 @@ def grant_switch(agent: str, capability: str) -> str:
     return f"agent\n{agent}\n{capability}"
 
 
+def worker_switch(key: str) -> str:
+    """The switch of a worker on another machine by its public key, which is off while it is quarantined."""
+    return f"worker\n{key}"
+
+
+def quarantined_workers(switches: Mapping[str, bool]) -> frozenset[str]:
+    """The keys of the workers that are quarantined."""
+    return frozenset(
+        switch.partition("\n")[2]
+        for switch, enabled in switches.items()
+        if not enabled and switch.startswith("worker\n")
+    )
+
+
 def rejection_switch(pin: Pin) -> str:
     """The switch that is off while a person keeps a pending definition out; one for each definition."""
     return f"rejected\n{pin.origin}\n{pin.name}\n{pin.pending_hash}"

@@ -89,7 +89,9 @@ async def _metrics(service: Service, request: Request) -> Response:
 
 
 async def _metadata(service: Service, request: Request) -> Response:
-    return json_response(resource_metadata(request.base(service.base), service.issuers))
+    return json_response(
+        resource_metadata(service.resource or f"{request.base(service.base)}/mcp", service.issuers)
+    )
 
 
 def _metadata_route(path: str, name: str) -> Route:

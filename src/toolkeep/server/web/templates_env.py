@@ -43,6 +43,7 @@ _KINDS: Final = {
     "ToolCompleted": "Completed",
     "AnsweredLate": "A worker answered late",
     "AnswersSigned": "A worker signed answers",
+    "WorkersDisagreed": "Workers gave different results",
     "WorkerRefused": "Frames of a worker refused",
     "SessionEnded": "Session ended",
     "OperatorChange": "Put in force",
