@@ -1,5 +1,6 @@
 """Parsed policies: effect, scope, entities and attributes that each reads, and its source position."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,9 +160,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.action.admits(Uid("Action", action), ())
 
     def problem(self, message: str, fix: str, at: str = "") -> PolicyProblem:
-        """A problem of this policy, at the first place of the text `at` in it; else where it begins."""
-        found = self.text.find(at) if at else -1
-        line, column = placed(self.text, max(found, 0), self.line, self.column)
+        """A problem of this policy, at the first place of the word `at` in it; else where it begins."""
+        found = re.search(rf"(?<!\w){re.escape(at)}(?!\w)", self.text) if at else None
+        line, column = placed(self.text, found.start() if found else 0, self.line, self.column)
         return PolicyProblem(
             source=self.source, policy=self.id, line=line, column=column, message=message, fix=fix
         )
