@@ -99,7 +99,7 @@ def test_foreign_words_run_nothing_in_any_page(read: Read, world: World) -> None
     expect(page.locator("#outcome")).to_contain_text("It went well")
     reader.go("/ui/policies")
     page.get_by_label("Agent").fill(ATTACK)
-    page.get_by_label("Tool").fill(ATTACK[:64])
+    page.get_by_label("Tool", exact=True).fill(ATTACK[:64])
     page.get_by_role("button", name="Explain").click()
     expect(page.locator("#explained .message")).to_be_visible()
     reader.go("/ui/policies/edit")

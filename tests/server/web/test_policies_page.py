@@ -18,6 +18,26 @@ permit (principal, action == Action::"call", resource == Tool::"prices");
 EXAMPLE = "- {agent: writer, tool: order, arguments: {title: Dune, copies: 1}, deny: true}"
 
 
+def test_an_old_sign_in_puts_nothing_in_force(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '@id("all") permit (principal, action, resource);'
+    form = {"name": "all", "text": text, "examples": "", "typed_name": "all"}
+
+    async def act(visitor: Visitor) -> list[int]:
+        monkeypatch.setattr("toolkeep.server.api.admin_change.FRESH_SIGN_IN_SECONDS", -1.0)
+        old = (await visitor.post("/ui/policies:put", form)).status
+        held = len(keep.stored_policies)
+        monkeypatch.setattr("toolkeep.server.api.admin_change.FRESH_SIGN_IN_SECONDS", 300.0)
+        return [old, held, (await visitor.post("/ui/policies:put", form)).status, len(keep.stored_policies)]
+
+    assert visit(keep, act) == [403, 0, 200, 1]
+
+
+def test_a_policy_is_highlighted_and_escaped() -> None:
+    shown = highlighted('permit (x) when { "<b>" like "*" }; // <i>\u202e')
+    assert '<span class="cedar-string">&#34;&lt;b&gt;&#34;</span>' in shown
+    assert shown.endswith('<span class="cedar-comment">// &lt;i&gt;\\u202e</span>')
+
+
 @pytest.mark.spec("WEB-2")
 def test_policies_are_edited_tried_and_put_in_force(read: Read, world: World) -> None:
     for _ in range(2):
@@ -56,24 +76,4 @@ def test_policies_are_edited_tried_and_put_in_force(read: Read, world: World) ->
     page.wait_for_url("**/ui/policies")
     expect(page.get_by_role("region", name="cheap", exact=True)).to_have_count(0)
     assert world.keep.call_sync("agent_hello_world", {"name": "Ada"}, agent="writer").ok
-    assert reader.said == []
-
-
-def test_an_old_sign_in_puts_nothing_in_force(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = '@id("all") permit (principal, action, resource);'
-    form = {"name": "all", "text": text, "examples": "", "typed_name": "all"}
-
-    async def act(visitor: Visitor) -> list[int]:
-        monkeypatch.setattr("toolkeep.server.api.admin_change.FRESH_SIGN_IN_SECONDS", -1.0)
-        old = (await visitor.post("/ui/policies:put", form)).status
-        held = len(keep.stored_policies)
-        monkeypatch.setattr("toolkeep.server.api.admin_change.FRESH_SIGN_IN_SECONDS", 300.0)
-        return [old, held, (await visitor.post("/ui/policies:put", form)).status, len(keep.stored_policies)]
-
-    assert visit(keep, act) == [403, 0, 200, 1]
-
-
-def test_a_policy_is_highlighted_and_escaped() -> None:
-    shown = highlighted('permit (x) when { "<b>" like "*" }; // <i>\u202e')
-    assert '<span class="cedar-string">&#34;&lt;b&gt;&#34;</span>' in shown
-    assert shown.endswith('<span class="cedar-comment">// &lt;i&gt;\\u202e</span>')
+    assert [one for one in reader.said if "403" not in one] == []  # the wrong name
