@@ -50,6 +50,8 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     """Why it cannot be called, if so."""
     arrived: ToolDefinition | None = None
     """The definition of an import as its upstream brought it, if a person declared its flow on the page."""
+    own: ToolDefinition | None = None
+    """The definition without the danger that a person set, if one did."""
     suspicion: str = ""
     """Suspicious text in an imported definition (prompt injection) that a person should review first."""
     compile_ms: float = 0.0

@@ -127,6 +127,20 @@ worker:
       tools: [read_file]
       agents: [ada]
       capabilities: ["fs.read:./docs"]
+identity:
+  issuers:
+    - issuer: https://login.example.org/realms/main
+      audience: https://keep.example.org/mcp
+      algorithm: ES256
+      keys: https://login.example.org/keys
+      host: login.example.org
+      token_type: JWT
+      max_hours: 1
+      limits_scopes: true
+      grants:
+        - claims: {client_id: nightly}
+          agent: writer
+          scopes: [call, viewer]
 events:
   webhook:
     url: https://hooks.example.org/in

@@ -631,3 +631,26 @@ def test_what_waits_elsewhere_by_now_is_not_accepted_with_what_was_seen_here() -
     assert standing(here) == ("1.0.0", ToolState.QUARANTINED, CHANGED)
     (pin,) = state.pins()
     assert (pin.definition_hash, pin.pending_hash) == (FIRST.hash, OPTIONAL.hash)
+
+
+@pytest.mark.spec("REG-3", "WEB-2")
+def test_a_danger_that_a_person_set_outlives_the_process_and_leaves_the_pin_alone() -> None:
+    state = MemoryState()
+    registry = holding(FIRST, state=state)
+    pins = list(state.pins())
+    own = registry.get("read_file").definition_hash
+    assert registry.set_danger("read_file", Danger.HIGH).danger is Danger.HIGH
+    assert registry.set_danger("read_file", Danger.CRITICAL).danger is Danger.CRITICAL
+    other = holding(FIRST, state=state)
+    assert (other.get("read_file").danger, other.get("read_file").state) == (
+        Danger.CRITICAL,
+        ToolState.ENABLED,
+    )
+    assert list(state.pins()) == pins
+    other.set_danger("read_file", None)
+    registry.follow()
+    assert registry.get("read_file").definition_hash == own
+    assert registry.get("read_file").is_enabled
+    assert standing(holding(FIRST, REWORDED, state=state))[1] is ToolState.QUARANTINED
+    with pytest.raises(NotAccepted):
+        holding(FIRST, REWORDED, state=state).set_danger("read_file", Danger.LOW)

@@ -13,8 +13,7 @@ _CUTS: Final = ((4_000, 1_000), (1_000, 200), (200, 50), (80, 10))
 """Limits for truncation, tried in order: characters of a string, and members of a list or nested object."""
 
 _SUMMARY_CHARS: Final = 40
-"""Characters of a name or value in a one-line summary: two or three arguments fit into the 120 characters of
-an inbox line."""
+"""Characters of a name or value in a one-line summary: two or three arguments fit into a line of a list."""
 
 
 class Outline(NamedTuple):
@@ -37,12 +36,12 @@ def outline(arguments: Mapping[str, Any], room: int) -> Outline:
     return Outline(text, is_cut=True)
 
 
-def summary(arguments: Mapping[str, Any], room: int) -> str:
+def summary(arguments: Mapping[str, Any], room: int, *, value_chars: int = _SUMMARY_CHARS) -> str:
     """One line with the name and start of as many arguments as fit, shortest first."""
     parts: list[str] = []
     for name, value in shortest_first(arguments).items():
         text = json.dumps(value, ensure_ascii=False)
-        shown = text if len(text) <= _SUMMARY_CHARS else f"{text[:_SUMMARY_CHARS]}…"
+        shown = text if len(text) <= value_chars else f"{text[:value_chars]}…"
         parts.append(f"{json.dumps(name[:_SUMMARY_CHARS], ensure_ascii=False)}: {shown}")
         if sum(map(len, parts)) > room:
             break

@@ -219,6 +219,30 @@ class AnswersSigned(Record, frozen=True, kw_only=True, gc=False):
     worker: str
 
 
+class WorkersDisagreed(Record, frozen=True, kw_only=True, gc=False):
+    """Two workers gave different results for the same deterministic call (SCL-3)."""
+
+    answer_hash: str
+    call: str
+    decided_by: str
+    """`server`, or the name of a third worker; empty if nothing could decide."""
+    decided_hash: str
+    definition_hash: str
+    key: str
+    other_answer_hash: str
+    other_key: str
+    other_result_hash: str
+    other_worker: str
+    quarantined: tuple[str, ...]
+    """Names of the workers that take no more calls."""
+    result_hash: str
+    time: str
+    tool: str
+    type: str = "WorkersDisagreed"
+    worker: str
+    """Whose result the caller has."""
+
+
 class WorkerRefused(Record, frozen=True, kw_only=True, gc=False):
     """Frames from a worker, or in its name, counted for nothing (SCL-3)."""
 

@@ -11,7 +11,6 @@ from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.policy_put import agree, apply
 from toolkeep.cli.tool_selection import keep_with
 from toolkeep.errors import NotAccepted
-from toolkeep.keep.policy_trial import check_trial
 from toolkeep.server.api.stored_policy_routes import difference
 
 
@@ -30,7 +29,7 @@ def command(name: str, given_hash: str | None, project: Path | None, *, as_json:
         if held is None:
             known = ", ".join(one.name for one in keep.stored_policies) or "none"
             raise NotAccepted("the state has no policies of that name", hint=f"there are: {known}")
-        check_trial(keep, name, None)
+        keep.check_policies(name, None)
         changes = difference(keep, name, None)
         say(*changes.splitlines(), err=True)
         agree(f"Take {name} out of force?", hashlib.sha256(held.text.encode()).hexdigest(), given_hash)

@@ -17,7 +17,7 @@ from toolkeep.config.policy_files import EXAMPLES
 from toolkeep.errors import NotAccepted
 from toolkeep.host import clock
 from toolkeep.keep.keep import Keep
-from toolkeep.keep.policy_trial import Trial, check_trial
+from toolkeep.keep.policy_trial import Trial
 from toolkeep.policy.policy_set import PoliciesRefused
 from toolkeep.server.api.admin_change import Change, Confirmation, record_change
 from toolkeep.server.api.stored_policy_routes import difference
@@ -48,7 +48,7 @@ def command(file: Path, name: str, given_hash: str | None, project: Path | None,
     who = f"operator:{person()}"
     stored = StoredPolicies(name=name, text=text, examples=examples, put_by=who, put_at=clock.now())
     with keep_with(project=project) as keep:
-        check_trial(keep, name, stored)
+        keep.check_policies(name, stored)
         replayed, _ = Trial(keep, name, stored).replay()
         say(*difference(keep, name, stored).splitlines(), err=True)
         changed = counted(len(replayed.differences), "recorded call")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -45,13 +45,6 @@ PORT = 8765
     help="A host name that clients may use; repeatable.",
 )
 @click.option("--base-url", default="", help="Public address, if it differs.")
-@click.option(
-    "--issuer",
-    "issuers",
-    multiple=True,
-    metavar="URL",
-    help="OAuth authorization server for MCP clients; repeatable.",
-)
 @click.option(
     "--wait",
     "wait_s",
@@ -102,7 +95,6 @@ def command(
     port: int,
     allowed: tuple[str, ...],
     base_url: str,
-    issuers: tuple[str, ...],
     wait_s: float | None,
     client_answers: bool,
     drain_s: float | None,
@@ -157,6 +149,7 @@ def command(
     public = base_url.rstrip("/") or address
     state = open_state(root)
     settings = read_configuration(root, state)
+    _check_installed({"joserfc": settings.identity is not None})
     if drain_s is None:
         drain_s = DRAIN_SECONDS if settings.database else 0.0
     limits = ServerLimits(drain_s=drain_s, grace_s=grace_s, requests_per_second=rate)
@@ -178,7 +171,7 @@ def command(
             limits=limits,
             hosts=names_of(host) | {name.lower() for name in allowed},
             base=base_url.rstrip("/"),
-            issuers=issuers,
+            identity=settings.identity,
             codes=codes,
             client_answers=client_answers,
             page_url=public if has_page else "",
@@ -246,10 +239,14 @@ def _waiting_calls_said(keep: "Keep", folder: Path | None, page: str, *, as_json
             feed.close()
 
 
+_EXTRAS: Final = {"joserfc": "identity"}
+
+
 def _check_installed(needed: dict[str, bool]) -> None:
     for name, is_needed in needed.items():
         if is_needed and find_spec(name) is None:
-            raise click.UsageError(f"{name} is not installed. Install it: pip install 'toolkeep[server]'")
+            extra = _EXTRAS.get(name, "server")
+            raise click.UsageError(f"{name} is not installed. Install it: pip install 'toolkeep[{extra}]'")
 
 
 def _log_json() -> None:

@@ -141,6 +141,7 @@ class ConsentItems:
             yield self._effect("grants", what, "/database/url")
         yield from self._fleet_grants()
         yield from self._worker_grants()
+        yield from self._identity_grants()
         for name, pointer in self._variables:
             yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
 
@@ -186,6 +187,19 @@ class ConsentItems:
             code = ", and may install their code" if server.get("code") else ""
             what = f"{named} may have {tools} run here for {agents} with {held}{code}"
             yield self._effect("grants", visible(what), f"/worker/servers/{index}")
+
+    def _identity_grants(self) -> Iterator[Effect]:
+        identity = at(self._document.data, "/identity") or {}
+        for index, issuer in enumerate(identity.get("issuers") or ()):
+            said = f"with keys from {issuer['keys']}" if issuer.get("keys") else "with the keys that it names"
+            reached = f", reached at {issuer['host']}" if issuer.get("host") else ""
+            what = f"tokens of {issuer['issuer']} for {issuer['audience']} count, {said}{reached}"
+            yield self._effect("grants", visible(what), f"/identity/issuers/{index}")
+            for number, grant in enumerate(issuer["grants"]):
+                who = " and ".join(f"{name} {value}" for name, value in grant["claims"].items())
+                gets = f"agent {grant['agent']} with {', '.join(grant['scopes'])}"
+                what = f"whom {issuer['issuer']} names with {who} is {gets}"
+                yield self._effect("grants", visible(what), f"/identity/issuers/{index}/grants/{number}")
 
     def _nats(self, key: str) -> str:
         """The addresses, and the files that sign in there."""

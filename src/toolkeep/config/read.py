@@ -24,6 +24,7 @@ from toolkeep.config.accepted_code import changed_files
 from toolkeep.config.consent import LEVELS, LIMIT_FIELDS, ConsentItems, at
 from toolkeep.config.env_interpolation import TOOL_LISTS, Substitution
 from toolkeep.config.fleet_settings import read_fleet, read_worker
+from toolkeep.config.identity_settings import read_identity
 from toolkeep.config.paths import ConfigPaths
 from toolkeep.config.project_code import TOOLS, hash_code, named_files
 from toolkeep.config.schema import FILE_SCHEMA
@@ -56,6 +57,7 @@ from toolkeep.limits import (
     DEFINITION_FILE_BYTES,
     ERRORS,
 )
+from toolkeep.network.hosts import HostScope
 from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS, Grant
 from toolkeep.text.display import echo_name, type_name, visible
 from toolkeep.text.nearest import nearest_name
@@ -266,6 +268,7 @@ class _File:
             place = self._document.key_place("/database/key_file")
             yield f"{place}: there is a `key`, too; remove one of them"
         yield from self._witness_faults(data, unresolved)
+        yield from self._identity_faults(data, unresolved)
         for agent, grant in (data.get("agents") or {}).items():
             from toolkeep.policy.effective_grant import check_scopes
 
@@ -290,6 +293,15 @@ class _File:
             pointer = f"/audit/witness_for/{index}"
             if pointer not in unresolved and (wrong := _wrong_with_log_key(key)):
                 yield f"{self._document.place(pointer)}: {wrong}"
+
+    def _identity_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
+        for index, issuer in enumerate(at(data, "/identity/issuers") or ()):
+            pointer = f"/identity/issuers/{index}/host"
+            try:
+                HostScope.read_grant(issuer.get("host") or "a.example")
+            except ValueError as error:
+                if pointer not in unresolved:
+                    yield f"{self._document.place(pointer)}: {error}"
 
     def _flow_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
         if _has_unresolved_flow(unresolved):
@@ -344,6 +356,7 @@ class _File:
             database=_database(data.get("database")) or before.database,
             fleet=read_fleet(data.get("fleet"), _absolute) or before.fleet,
             worker=read_worker(data.get("worker"), _absolute) or before.worker,
+            identity=read_identity(data.get("identity")) or before.identity,
             search_url=at(data, "/web_search/url") or before.search_url,
             unconfined=tuple(dict.fromkeys((*before.unconfined, *self._unconfined(data)))),
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
@@ -448,7 +461,7 @@ def _has_unresolved_flow(unresolved: set[str]) -> bool:
     return any(pointer.startswith("/flow/") for pointer in unresolved)
 
 
-_TELLS_OTHERS = frozenset(("audit", "database", "events", "fleet", "web_search", "worker"))
+_TELLS_OTHERS = frozenset(("audit", "database", "events", "fleet", "identity", "web_search", "worker"))
 
 
 def _known_of(grant: dict[str, Any], agent: str, unresolved: set[str]) -> dict[str, Any]:
@@ -597,7 +610,7 @@ _SECTIONS = frozenset(
     {
         "features", "tool_registry", "tools", "agents", "audit", "disabled_tools", "permissions",
         "custom_tools", "custom", "providers", "policies", "approvals", "web_search", "upstreams",
-        "database", "events", "webhook", "fleet", "worker",
+        "database", "events", "webhook", "fleet", "worker", "identity",
     }
 )  # fmt: skip
 

@@ -7,6 +7,7 @@
 from typing import Any
 
 from toolkeep.config.fleet_settings import FLEET, WORKER
+from toolkeep.config.identity_settings import IDENTITY
 from toolkeep.definitions.serialization import OTHER_SPELLINGS
 from toolkeep.definitions.tool import KEYS
 from toolkeep.definitions.vocabulary import (
@@ -357,6 +358,7 @@ FILE_SCHEMA: Schema = {
         },
         "fleet": FLEET,
         "worker": WORKER,
+        "identity": IDENTITY,
         "events": {
             "type": "object",
             "description": "Where events are sent.",

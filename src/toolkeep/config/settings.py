@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from toolkeep.config.fleet_settings import FleetSettings, WorkerSettings
+from toolkeep.config.identity_settings import IdentitySettings
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.flow.flow_settings import FlowSettings
@@ -227,6 +228,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Workers on other machines."""
     worker: WorkerSettings | None = None
     """What this machine does as a worker."""
+    identity: IdentitySettings | None = None
+    """Issuers whose access tokens a server takes."""
     tools: tuple[ConfiguredTool, ...] = ()
     tools_files: tuple[ConfiguredToolsFile, ...] = ()
     upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)

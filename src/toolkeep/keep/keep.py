@@ -28,7 +28,13 @@ from toolkeep.calls import (
 )
 from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.vocabulary import CallKind, Category, Tier
-from toolkeep.errors import ArgumentsRefused, NotRecorded, StateUnusable, ToolkeepError
+from toolkeep.errors import (
+    ArgumentsRefused,
+    ConfigurationInvalid,
+    NotRecorded,
+    StateUnusable,
+    ToolkeepError,
+)
 from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
 from toolkeep.host import clock
 from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
@@ -354,7 +360,10 @@ class Keep(ToolCatalog):
         self._use_grants()
 
     def _follow_state(self) -> None:
+        before = self._registry.quarantined_workers
         self._registry.follow()
+        if self._made is not None and self._registry.quarantined_workers - before:
+            self._made.executor.cache.clear()  # it may hold results of the worker
         self._use_grants()
         self._use_stored_policies()
 
@@ -474,19 +483,54 @@ class Keep(ToolCatalog):
         They replace earlier ones of that name, in all processes and on all servers of the keep. Raises
         `PoliciesRefused` if the whole set cannot be used or an example is decided otherwise.
         """
-        from toolkeep.keep.policy_trial import check_trial
-
         put_at = clock.now()
         stored = StoredPolicies(name=name, text=text, examples=examples, put_by=by, put_at=put_at)
-        check_trial(self, name, stored)
+        self.check_policies(name, stored)
         self._change_policies(name, stored)
 
     def drop_policies(self, name: str) -> None:
         """Take policies of the state out of force; raises `PoliciesRefused` if the rest cannot be used."""
-        from toolkeep.keep.policy_trial import check_trial
-
-        check_trial(self, name, None)
+        self.check_policies(name, None)
         self._change_policies(name, None)
+
+    def check_policies(self, name: str, stored: "StoredPolicies | None") -> None:
+        """Raise `PoliciesRefused` unless the set could be used with these instead of those of that name."""
+        from toolkeep.policy.policy_set import PoliciesRefused, PolicyProblem
+
+        try:
+            authorizer, examples = self.trial_of(name, stored)
+        except ConfigurationInvalid as invalid:
+            wrong = [
+                PolicyProblem(source=name, message=one, fix="fix the examples") for one in invalid.faults
+            ]
+            raise PoliciesRefused(wrong) from invalid
+        here = {tool.name for tool in self._known_tools()}
+        failing = [
+            PolicyProblem(source=one.place, message=problem, fix="change the policies, or the example")
+            for one in examples
+            if one.tools <= here and (problem := authorizer.example_problem(one))
+        ]
+        if failing:
+            raise PoliciesRefused(failing)
+
+    def trial_of(self, name: str, stored: "StoredPolicies | None") -> "tuple[Authorizer, list[Example]]":
+        """What would decide with these policies instead of those of that name, and the examples of the set.
+
+        Raises `PoliciesRefused` if the set cannot be used, `ConfigurationInvalid` if an example cannot be
+        read.
+        """
+        from toolkeep.config.policy_files import read_examples
+        from toolkeep.policy.active_policies import ActivePolicies
+
+        others = [one for one in self._stored_policies if one.name != name]
+        held = [*others, stored] if stored is not None else others
+        sources = (*self._sources, *(PolicySource(name=one.name, text=one.text) for one in held))
+        read = (read_examples(f"{one.name}, examples", one.examples.encode()) for one in held)
+        examples = [*self._examples, *(found for several in read for found in several)]
+        active = self.authorizer.active_policies
+        active.checked(sources, self._known_tools(), self.agents)
+        trial = ActivePolicies(sources, is_flow_standard=active.is_flow_standard, measures=active.declared)
+        return self.authorizer.deciding_by(trial), examples
 
     def _change_policies(self, name: str, stored: "StoredPolicies | None") -> None:
         if self._state is None:

@@ -188,9 +188,7 @@ class Pipeline:
             from toolkeep.keep import fleet_records
 
             self._fleet_records = fleet_records.FleetRecords(self.recorder, bus, self._answered_late)
-            fleet.report_to(self._fleet_records)
         runners: list[Runner] = [
-            *([fleet] if fleet is not None else ()),
             InProcessRunner(self._threads),
             self.sandbox,
             RunnerOnDemand("wasm", wasm_runner),
@@ -198,7 +196,22 @@ class Pipeline:
             RunnerOnDemand("process", persistent_runner),
             RunnerOnDemand("mcp", mcp_runner),
         ]
-        self.executor = Executor(runners, CircuitBreaker(limits), ResultCache(), contacts)
+        away = [] if fleet is None else [fleet]
+        self.executor = Executor([*away, *runners], CircuitBreaker(limits), ResultCache(), contacts)
+        if fleet is not None and self._fleet_records is not None:
+            from toolkeep.keep.worker_samples import WorkerSamples
+
+            samples = WorkerSamples(
+                fleet.sample,
+                recorder=self.recorder,
+                bus=bus,
+                registry=registry,
+                here=Executor(runners, CircuitBreaker(limits), ResultCache(), contacts),
+                objection=_changed_code,
+                check=lambda raw: _checked(raw, normalizers),
+                forget_results=self.executor.cache.clear,
+            )
+            fleet.report_to(self._fleet_records, samples)
         self._registry = registry
         self._suggest = suggest
         self._refusals = refusals

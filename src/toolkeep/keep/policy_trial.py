@@ -4,23 +4,18 @@ In come policies that would replace those of the same name in the state. They ar
 of the configuration and the others of the state. Nothing is run, recorded or changed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from toolkeep.audit.errors import BodyUnavailable
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
-from toolkeep.config.policy_files import read_examples
-from toolkeep.errors import ConfigurationInvalid
 from toolkeep.events import Bus
 from toolkeep.flow.recorded_sessions import RecordedDecision, RecordedSessions, recorded_decisions
 from toolkeep.keep.keep import Keep
-from toolkeep.policy.active_policies import ActivePolicies, lacks_permit
-from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_replay import Replayed, Replayer
-from toolkeep.policy.policy_set import PoliciesRefused, PolicyProblem
-from toolkeep.policy.policy_settings import Example, PolicySource
+from toolkeep.policy.policy_settings import Example
 from toolkeep.stores.registry_state import StoredPolicies
 from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import validate
@@ -46,25 +41,13 @@ class Trial:
     def __init__(self, keep: Keep, name: str, stored: StoredPolicies | None) -> None:
         """Raises `PoliciesRefused` if the set cannot be used, `ConfigurationInvalid` for its examples."""
         self._keep = keep
-        self.name = name
-        others = [one for one in keep.stored_policies if one.name != name]
-        held = [*others, stored] if stored is not None else others
-        sources = (*keep.policy_sources, *(PolicySource(name=one.name, text=one.text) for one in held))
-        if stored is not None:
-            read_examples_of(stored)
-        active = keep.authorizer.active_policies
-        self.policies = active.checked(sources, keep.tools(kind=None), keep.agents)
-        self._examples = [*keep.policy_examples, *(found for one in held for found in read_examples_of(one))]
-        trial = ActivePolicies(
-            sources, is_flow_standard=active.is_flow_standard, measures=active.declared, held_back=""
-        )
-        self.authorizer: Authorizer = keep.authorizer.deciding_by(trial)
+        self.authorizer, self._examples = keep.trial_of(name, stored)
         self._refusals = RefusalHistory(bus=Bus())
 
     @property
     def lacks_permit(self) -> bool:
         """Whether no policy of the set permits a call."""
-        return lacks_permit(self.policies.policies)
+        return self.authorizer.active_policies.lacks_permit
 
     def examples(self) -> list[ExampleOutcome]:
         """How the examples of the set are decided, those of tools that are not registered left out."""
@@ -78,7 +61,7 @@ class Trial:
                 problem=self.authorizer.example_problem(one),
             )
             for one in self._examples
-            if {call.tool for call in (one, *one.then)} <= here
+            if one.tools <= here
         ]
 
     def replay(self, limit: int = REPLAYED) -> tuple[Replayed, int]:
@@ -111,31 +94,6 @@ class Trial:
 
     def _check(self, tool: RegisteredTool, arguments: Mapping[str, Any]) -> CheckedCall | Refusal:
         return validate(tool, dict(arguments), self._refusals, "example")
-
-
-def check_trial(keep: Keep, name: str, stored: StoredPolicies | None) -> None:
-    """Raise `PoliciesRefused` if policies cannot be put in force."""
-    try:
-        trial = Trial(keep, name, stored)
-    except ConfigurationInvalid as invalid:
-        raise PoliciesRefused(problems_of(name, invalid.faults)) from invalid
-    failing = [
-        PolicyProblem(source=one.place, message=one.problem, fix="change the policies, or the example")
-        for one in trial.examples()
-        if one.problem
-    ]
-    if failing:
-        raise PoliciesRefused(failing)
-
-
-def problems_of(name: str, faults: Iterable[str]) -> Sequence[PolicyProblem]:
-    """What is wrong with examples, as problems."""
-    return [PolicyProblem(source=name, message=one, fix="fix the examples") for one in faults]
-
-
-def read_examples_of(stored: StoredPolicies) -> list[Example]:
-    """The examples beside policies; raises `ConfigurationInvalid`."""
-    return list(read_examples(f"{stored.name}, examples", stored.examples.encode()))
 
 
 def _expected(example: Example) -> str:

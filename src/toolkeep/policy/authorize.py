@@ -648,8 +648,7 @@ class Authorizer:
             return ""
         here = {tool.name for tool in self._tools()}
         for example in self._examples:
-            used = {call.tool for call in (example, *example.then)}
-            if used <= here and (problem := self.example_problem(example)):
+            if example.tools <= here and (problem := self.example_problem(example)):
                 return problem
         self._examples = ()
         return ""

@@ -14,7 +14,7 @@ from toolkeep.authoring.foreign_tools import ForeignTool
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition, definition_data
 from toolkeep.definitions.version_order import fold, split_version
-from toolkeep.definitions.vocabulary import CallKind, Category, Tier, ToolState
+from toolkeep.definitions.vocabulary import CallKind, Category, Danger, Tier, ToolState
 from toolkeep.errors import DefinitionError, NotAccepted, StaysDisabled, ToolkeepError, UnknownTool
 from toolkeep.events import (
     Bus,
@@ -35,11 +35,15 @@ from toolkeep.stores.registry_state import (
     Pin,
     RegistryState,
     accepted,
+    danger_switch,
     grant_switch,
     pin_key,
+    quarantined_workers,
     rejection_switch,
+    set_dangers,
     with_switch,
     withdrawn,
+    worker_switch,
 )
 from toolkeep.text.nearest import nearest_by_alias
 
@@ -98,6 +102,7 @@ class ToolRegistry:
         self._remembered = dict(self._state.switches())
         """The persistent switches, as this process last read them."""
         self._switches = dict(self._remembered)
+        self._dangers = set_dangers(self._switches)
         self._pins = {pin.key: pin for pin in self._state.pins()}
         self._flows = {flow.key: flow for flow in self._state.flows()}
         self._locked = locked or LockedSets()
@@ -215,6 +220,34 @@ class ToolRegistry:
         self._bus.tell(told)
         return taken
 
+    def set_danger(self, name: str, danger: Danger | None) -> RegisteredTool:
+        """Use another danger than that of the definition, also for later starts; None returns to it.
+
+        The definition has another hash then: approvals that were remembered for the previous danger end.
+        """
+        with self._lock:
+            key = self._key(name)
+            if self.snapshot.families[key][0].state is ToolState.QUARANTINED:
+                raise NotAccepted(f"tool {name!r} is quarantined", hint="accept it first")
+            # The new one first: if the process ends in between, the higher one counts.
+            levels = sorted(Danger, key=lambda level: level is not danger)
+            for level in levels:
+                switch, is_set = danger_switch(key, level), level is danger
+                if self._switches.get(switch, False) is not is_set:
+                    self._put_switch(switch, enabled=is_set)
+            self._dangers = set_dangers(self._switches)
+            draft = Draft(self.snapshot, self._tier)
+            draft.change(key, self._restate)
+            self.snapshot = draft.finish()
+            taken = self.snapshot.families[key][0]
+        self._bus.tell(ToolSwitched(tool_name=taken.name, version="", state=taken.state.value))
+        return taken
+
+    def _put_switch(self, switch: str, *, enabled: bool) -> None:
+        self._state.put_switch(switch, enabled=enabled)
+        self._remembered = with_switch(self._remembered, switch, enabled=enabled)
+        self._switches = with_switch(self._switches, switch, enabled=enabled)
+
     def pending(self, tool: RegisteredTool) -> Pin | None:
         """The pin of a quarantined import whose definition awaits acceptance."""
         pin = self.pinned(tool)
@@ -228,10 +261,7 @@ class ToolRegistry:
             if pin is None or pin.pending_hash != definition_hash:
                 what = f"the definition of tool {name!r} that waits is not the one with this hash"
                 raise NotAccepted(what, hint="review it again: it has changed")
-            switch = rejection_switch(pin)
-            self._state.put_switch(switch, enabled=False)
-            self._remembered = with_switch(self._remembered, switch, enabled=False)
-            self._switches = with_switch(self._switches, switch, enabled=False)
+            self._put_switch(rejection_switch(pin), enabled=False)
 
     def is_rejected(self, tool: RegisteredTool) -> bool:
         """Whether a person keeps out the definition that awaits acceptance."""
@@ -256,7 +286,7 @@ class ToolRegistry:
             if pin is None or not pin.is_accepted or is_held_back or isinstance(held.runner, ForeignTool):
                 what = f"tool {held.name!r} is no accepted tool of an upstream"
                 raise NotAccepted(what, hint="declare the flow of other tools where they are defined")
-            tool = undeclared_tool(held)
+            tool = undeclared_tool(_own(held))
             if declared is None:
                 self._state.drop_flow(pin.key)
                 self._flows.pop(pin.key, None)
@@ -293,10 +323,21 @@ class ToolRegistry:
     def switch_grant(self, agent: str, capability: str, *, enabled: bool) -> None:
         """Withdraw a grant or restore it, also for later starts and on other servers."""
         with self._lock:
-            switch = grant_switch(agent, capability)
-            self._state.put_switch(switch, enabled=enabled)
-            self._remembered = with_switch(self._remembered, switch, enabled=enabled)
-            self._switches = with_switch(self._switches, switch, enabled=enabled)
+            self._put_switch(grant_switch(agent, capability), enabled=enabled)
+
+    @property
+    def quarantined_workers(self) -> frozenset[str]:
+        """The keys of workers on other machines that take no calls."""
+        return quarantined_workers(self._switches)
+
+    def is_worker_quarantined(self, key: str) -> bool:
+        """Whether the worker of this key takes no calls."""
+        return self._switches.get(worker_switch(key)) is False
+
+    def quarantine_worker(self, key: str) -> None:
+        """Keep calls from a worker, also after later starts and on other servers."""
+        with self._lock:
+            self._put_switch(worker_switch(key), enabled=False)
 
     def follow(self) -> None:
         """Apply the switches and pins that other processes stored, and publish what changed."""
@@ -307,6 +348,7 @@ class ToolRegistry:
                 if self._remembered.get(switch) is not enabled:  # what only this process switched stays
                     self._switches = with_switch(self._switches, switch, enabled=enabled)
             self._remembered = remembered
+            self._dangers = set_dangers(self._switches)
             self._pins = {pin.key: pin for pin in self._state.pins()}
             self._flows = {flow.key: flow for flow in self._state.flows()}
             draft = Draft(before, self._tier)
@@ -330,7 +372,7 @@ class ToolRegistry:
         before, now = earlier.get(key) if key else None, self._pins.get(key) if key else None
         if _moment(before) == _moment(now) and (not key or declared.get(key) == self._flows.get(key)):
             return self._restate(tool)
-        tool = undeclared_tool(tool)
+        tool = undeclared_tool(_own(tool))
         waited = before is not None and before.pending_hash == _arrived(tool).hash
         if tool.state is ToolState.QUARANTINED and not waited and tool.why != OTHER_FLOW:
             return tool  # for another reason than its pin, such as a file that nobody accepted
@@ -460,6 +502,7 @@ class ToolRegistry:
     def _in_its_state(self, tool: RegisteredTool) -> RegisteredTool:
         """The tool in the state that configuration, switches and its own definition give it."""
         name = fold(tool.name)
+        tool = _with_danger(tool, self._dangers.get(name))
         both = f"{name}@{tool.version}", name
         for key in _closing_keys(tool):
             if key in self._closed:
@@ -561,7 +604,25 @@ def _arrived(tool: RegisteredTool) -> ToolDefinition:
 
     A statement of the program itself, such as `tool(effects="none")(theirs)`, needs no person's consent.
     """
-    return tool.runner.arrived if isinstance(tool.runner, ForeignTool) else tool.definition
+    return tool.runner.arrived if isinstance(tool.runner, ForeignTool) else tool.own or tool.definition
+
+
+def _own(tool: RegisteredTool) -> RegisteredTool:
+    """The tool with the danger of its definition."""
+    if tool.own is None:
+        return tool
+    return msgspec.structs.replace(tool, definition=tool.own, definition_hash=tool.own.hash, own=None)
+
+
+def _with_danger(tool: RegisteredTool, danger: Danger | None) -> RegisteredTool:
+    """The tool with the danger that a person set; without one, with its own."""
+    if danger is None or (tool.own is None and tool.definition.danger is danger):
+        return _own(tool)
+    if tool.definition.danger is danger:
+        return tool
+    own = tool.own or tool.definition
+    definition = own.replace(danger=danger)
+    return msgspec.structs.replace(tool, definition=definition, definition_hash=definition.hash, own=own)
 
 
 def _pin(tool: RegisteredTool, *, waits: bool) -> Pin:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.vocabulary import CallKind, Category, Tier
+from toolkeep.definitions.vocabulary import CallKind, Category, Danger, Tier
 from toolkeep.errors import ProviderFailed
 from toolkeep.events import Bus, Listener, ProjectNotAccepted
 from toolkeep.limits import Limits
@@ -166,6 +166,13 @@ class ToolCatalog:
         version is bumped by what changed.
         """
         return self._registry.accept(name, definition_hash)
+
+    def set_danger(self, name: str, danger: Danger | str | None) -> RegisteredTool:
+        """Use another danger than that of a tool's definition, in all processes; None returns to it.
+
+        The definition's hash changes with it, so approvals that were remembered end.
+        """
+        return self._registry.set_danger(name, None if danger is None else Danger.read(danger))
 
     def review(self, name: str) -> "Review | None":
         """What `accept` would put in use: how the definition of a quarantined import differs; None if none

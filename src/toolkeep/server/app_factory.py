@@ -1,9 +1,10 @@
 """Builds the app of a keep: health checks, API, MCP, metrics and web interface."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from toolkeep.config.identity_settings import IdentitySettings
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from toolkeep.mcp_server.dispatch import McpServer
@@ -24,6 +25,7 @@ from toolkeep.storage.state_folder import make_private
 from toolkeep.stores.api_tokens import Tokens
 
 if TYPE_CHECKING:
+    from toolkeep.server.oidc.access_tokens import AccessTokens
     from toolkeep.telemetry.metrics import Metrics
 
 
@@ -34,7 +36,7 @@ def make_app(
     limits: ServerLimits = DEFAULT_SERVER_LIMITS,
     hosts: Iterable[str] = LOOPBACK,
     base: str = "",
-    issuers: Sequence[str] = (),
+    identity: IdentitySettings | None = None,
     codes: SignInCodes | None = None,
     client_answers: bool = False,
     page_url: str = "",
@@ -45,8 +47,8 @@ def make_app(
     """Make the app of one server. Open the keep with `approver=defer_to_inbox`.
 
     With `codes`, which hold sign-in codes, it serves the web interface, and `page_url` is its address for
-    notices to MCP clients. `client_answers` lets MCP clients approve calls of up to medium danger. `witness`
-    cosigns the logs of other servers.
+    notices to MCP clients. Tokens of the issuers of `identity` count, too. `client_answers` lets MCP clients
+    approve calls of up to medium danger. `witness` cosigns the logs of other servers.
     """
     hosts = frozenset(hosts)
     if has_traces:
@@ -54,14 +56,15 @@ def make_app(
     service = Service(
         keep=keep,
         tokens=tokens,
-        authenticator=BearerAuth(tokens),
+        authenticator=BearerAuth(tokens, foreign=access_tokens(identity) if identity else None),
         limits=limits,
         calls=RunningCalls(keep),
         health=Health(keep, {name: partial(check, keep) for name, check in _CHECKS.items()}),
         metrics=start_metrics(keep) if has_metrics else None,
         has_traces=has_traces,
-        issuers=tuple(issuers),
+        issuers=tuple(one.issuer for one in identity.issuers) if identity else (),
         base=base,
+        resource=identity.issuers[0].audience if identity and identity.issuers else "",
     )
     if keep.shared is not None:
         keep.shared.watch_tokens(service.authenticator.forget)
@@ -77,6 +80,17 @@ def make_app(
     if witness is not None:
         app.mount("/witness", WitnessApp(witness, "/witness"))
     return app
+
+
+def access_tokens(identity: IdentitySettings) -> "AccessTokens":
+    """Recognizes the tokens of the configured issuers."""
+    from toolkeep.server.oidc.access_tokens import AccessTokens
+    from toolkeep.server.oidc.issuer_documents import IssuerDocuments
+    from toolkeep.server.oidc.issuer_keys import IssuerKeys
+
+    return AccessTokens(
+        {one.issuer: (one, IssuerKeys(one, IssuerDocuments(one).keys)) for one in identity.issuers}
+    )
 
 
 def start_metrics(keep: Keep) -> "Metrics":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import ServerLimits
+from toolkeep.server.api.approval_history import ApprovalHistory
 from toolkeep.server.api.health import Health
 from toolkeep.server.api.open_calls import RunningCalls
 from toolkeep.server.api.statistics import Statistics
@@ -27,10 +28,14 @@ class Service:
     calls: RunningCalls
     health: Health
     statistics: Statistics = field(default_factory=Statistics)
+    history: ApprovalHistory = field(default_factory=ApprovalHistory)
     verification: Verification = field(default_factory=Verification)
     metrics: "Metrics | None" = None
     has_traces: bool = False
     issuers: tuple[str, ...] = ()
+    """Authorization servers that hand out tokens for this server."""
+    resource: str = ""
+    """What tokens of issuers are for; empty for the address that a client uses."""
     """Authorization servers that issue tokens for this server."""
     base: str = ""
     """Public base URL; if empty, taken from the (checked) `Host` header."""

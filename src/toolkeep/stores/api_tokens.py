@@ -28,6 +28,7 @@ _SECRET_BYTES: Final = 32
 characters."""
 _ID_BYTES: Final = 8
 """Random bytes of an id, which is no secret: 64 bits, so that no two of `TOKENS` are the same."""
+TOKEN_PREFIX: Final = "tk_"  # noqa: S105 -- what every token begins with
 _FORM: Final = re.compile(r"tk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:-]{0,63}")
 _DUMMY_HASH: Final = hashlib.sha256(b"").digest()

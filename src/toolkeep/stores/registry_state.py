@@ -8,6 +8,7 @@ import msgspec
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.version_order import fold
+from toolkeep.definitions.vocabulary import Danger
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,9 +103,38 @@ def grant_switch(agent: str, capability: str) -> str:
     return f"agent\n{agent}\n{capability}"
 
 
+def worker_switch(key: str) -> str:
+    """The switch of a worker on another machine by its public key, which is off while it is quarantined."""
+    return f"worker\n{key}"
+
+
+def quarantined_workers(switches: Mapping[str, bool]) -> frozenset[str]:
+    """The keys of the workers that are quarantined."""
+    return frozenset(
+        switch.partition("\n")[2]
+        for switch, enabled in switches.items()
+        if not enabled and switch.startswith("worker\n")
+    )
+
+
 def rejection_switch(pin: Pin) -> str:
     """The switch that is off while a person keeps a pending definition out; one for each definition."""
     return f"rejected\n{pin.origin}\n{pin.name}\n{pin.pending_hash}"
+
+
+def danger_switch(name: str, danger: Danger) -> str:
+    """The switch that is on while a person has set this danger of a tool, by its folded name."""
+    return f"danger\n{name}\n{danger.value}"
+
+
+def set_dangers(switches: Mapping[str, bool]) -> dict[str, Danger]:
+    """The dangers that are set, by folded name; of two, the higher one: another is just being stored."""
+    found: dict[str, Danger] = {}
+    for switch, enabled in switches.items():
+        if enabled and switch.startswith("danger\n"):
+            _, name, level = switch.split("\n")
+            found[name] = max(found.get(name, Danger.SAFE), Danger(level), key=lambda one: one.rank)
+    return found
 
 
 def withdrawn(switches: Mapping[str, bool]) -> dict[str, set[str]]:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from tests.server.talk import Client
+from tests.server.talk import Client, until
 from tests.server.test_asgi_app import talk
 from toolkeep import Keep, Secret, tool
 
@@ -195,3 +195,37 @@ def test_the_calls_of_one_response_are_answered_at_once_each_by_its_id(keep: Kee
         "none": ("", True),
     }
     assert [(one["state"], one["problem"]) for one in again.data] == [("denied", "it is denied already")]
+
+
+@pytest.mark.spec("POL-4")
+def test_what_is_dangerous_is_not_approved_among_others_and_the_history_says_how_calls_went(
+    keep: Keep,
+) -> None:
+    async def act(client: Client) -> Any:
+        note, critical = await asked(client), await asked(client, "launch")
+        both = {"approve": [note, critical]}
+        done = {one["id"]: one for one in (await client.post("/v1/approvals:decide", both)).data}
+        assert (done[note]["state"], done[note]["problem"]) == ("approved", "")
+        assert done[critical]["state"] == "waiting"
+        assert "approved alone" in done[critical]["problem"]
+        assert (await client.get(f"/v1/approvals/{critical}")).data["acts_done"] == 0
+        denied = {"deny": [critical, await asked(client)], "reason": "no"}
+        await client.post("/v1/approvals:decide", denied)
+        path = f"/v1/approvals/{await asked(client)}/context"
+        await until(lambda: sum("status" in one.record for one in keep.record.log.read_back()) == 3)
+        less = await client.as_agent("ada", "call").get(path)
+        return (await client.get(path)).data, (await client.get("/v1/answers?limit=2")).data, less.status
+
+    context, answers, status = talk(keep, act)
+    assert status == 403
+    assert context["description"] == "Send a note."
+    assert {name: context["past"][name] for name in ("ok", "failed", "refused", "denied")} == {
+        "ok": 1,
+        "failed": 0,
+        "refused": 1,
+        "denied": 1,
+    }
+    assert {(one["tool"], one["verdict"], one["approver"]) for one in answers} == {
+        ("launch", "denied", "operator"),
+        ("send_note", "denied", "operator"),
+    }

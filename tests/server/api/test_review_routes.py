@@ -9,7 +9,7 @@ import pytest
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from tests.server.web.test_app import Visitor, visit
-from toolkeep import Keep, ToolDefinition, open_keep
+from toolkeep import Keep, ToolDefinition, open_keep, tool
 from toolkeep.limits import FRESH_SIGN_IN_SECONDS
 
 pytestmark = pytest.mark.spec("WEB-2", "REG-3")
@@ -108,3 +108,62 @@ def test_a_change_that_fails_is_recorded_as_failed(keep: Keep, monkeypatch: pyte
     assert talk(keep, lambda client: client.post("/v1/tools/weather:accept", body)).code == "ACODE-TSR-024"
     assert [one.get("codes") for one in changes(keep)] == [None, ["ACODE-TSR-024"]]
     assert keep.get("weather").state.value == "quarantined"
+
+
+def test_several_tools_are_changed_as_their_preview_says(keep: Keep) -> None:
+    @tool(danger="medium", effects="writes")
+    def send(to: str) -> str:
+        """Send it."""
+        return to
+
+    keep.register(send)
+
+    async def act(client: Client) -> Any:
+        async def change(**body: Any) -> Any:
+            return await client.post("/v1/tools:change", body)
+
+        off = {"names": ["send", "weather"], "action": "disable"}
+        shown = (await change(**off)).data
+        assert [(one["tool"], one["before"], one["after"], one["problem"]) for one in shown["lines"]] == [
+            ("send", "enabled", "disabled", ""),
+            ("weather", "quarantined", "disabled", "it is in quarantine"),
+        ]
+        assert keep.get("send").is_enabled
+        assert (await change(**off, seen="0" * 32)).code == "ACODE-TSR-067"
+        assert (await change(**off, seen=shown["seen"])).data["is_done"]
+        assert not keep.get("send").is_enabled
+        assert (await change(**off, seen=shown["seen"])).code == "ACODE-TSR-067"  # no longer true
+        keep.enable("send")
+
+        accept = {"names": ["weather"], "action": "accept"}
+        shown = (await change(**accept)).data
+        assert shown["typed_name"] == "weather"
+        assert (await change(**accept, seen=shown["seen"])).code == "ACODE-TSR-092"
+        assert (await change(**accept, seen=shown["seen"], typed_name="weather")).data["is_done"]
+        assert keep.get("weather").is_enabled
+
+        before = keep.get("send").definition_hash
+        raised = {"names": ["send", "weather"], "action": "danger", "danger": "critical"}
+        shown = (await change(**raised)).data
+        assert shown["typed_name"] == "2 tools"
+        less = client.as_agent("ada", "tools:write", "tools:read")
+        assert (await less.post("/v1/tools:change", raised)).code == "ACODE-TSR-061"
+        assert (await change(**raised, seen=shown["seen"], typed_name="2 tools")).data["is_done"]
+        assert [keep.get(name).danger.value for name in ("send", "weather")] == ["critical"] * 2
+        assert keep.get("send").definition_hash != before
+        keep.register(weather(BAD))  # the upstream sends the same again: nothing changed
+        assert keep.get("weather").is_enabled
+        assert keep.get("weather").danger.value == "critical"
+        back = {"names": ["send"], "action": "danger", "danger": "own"}
+        seen = (await change(**back)).data["seen"]
+        await change(**back, seen=seen, typed_name="send")
+        assert keep.get("send").definition_hash == before
+
+    talk(keep, act)
+    assert [(one["what"], one["name"]) for one in changes(keep)] == [
+        ("tool accepted", "weather"),
+        ("danger", "send"),
+        ("danger", "weather"),
+        ("danger", "send"),
+    ]
+    assert changes(keep)[1]["difference"] == "-danger: medium\n+danger: critical"

@@ -15,6 +15,7 @@ from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from tests.server.web.test_app import Visitor, visit
 from toolkeep import Code, Keep, open_keep
+from toolkeep.config.identity_settings import ClaimGrant, IdentitySettings, Issuer
 from toolkeep.server.api.health import Health, is_writable
 from toolkeep.storage.log.file_records import FileRecord
 
@@ -97,8 +98,15 @@ def test_mcp_clients_learn_where_they_are_and_what_is_wanted(keep: Keep, path: s
     async def act(client: Client) -> Any:
         return await client.get(f"/.well-known/oauth-protected-resource{path}", headers={"authorization": ""})
 
-    data = talk(keep, act, issuers=["https://login.example.org"]).data
-    assert data["resource"] == "http://127.0.0.1:8765/mcp"
+    grant = ClaimGrant(claims={"sub": "ada"}, agent="ada", scopes=("mcp",))
+    issuer = Issuer(
+        issuer="https://login.example.org",
+        audience="https://keep.example.org/mcp",
+        algorithm="RS256",
+        grants=(grant,),
+    )
+    data = talk(keep, act, identity=IdentitySettings(issuers=(issuer,))).data
+    assert data["resource"] == "https://keep.example.org/mcp"
     assert data["authorization_servers"] == ["https://login.example.org"]
     assert data["bearer_methods_supported"] == ["header"]
     assert "mcp" in data["scopes_supported"]

@@ -103,7 +103,7 @@ def test_foreign_words_run_nothing_in_any_page(read: Read, world: World) -> None
     page.get_by_role("button", name="Explain").click()
     expect(page.locator("#explained .message")).to_be_visible()
     reader.go("/ui/policies/edit")
-    page.get_by_role("textbox", name="Cedar policies").fill(ATTACK)
+    page.locator(".cm-content").fill(ATTACK)
     expect(page.locator("#tried .message.bad")).to_be_visible()
     reader.go("/ui/definitions/new")
     for label in ("Tool name", "Description", "Version"):

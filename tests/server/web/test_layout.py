@@ -64,7 +64,7 @@ def test_calls_that_wait_can_be_told_apart_and_leave_room_for_the_chosen_one(
         world.call_meanwhile("order", {"title": "D" * 400, "copies": copies}, agent="writer")
     page = read(viewport={"width": 390, "height": 844}).page
     page.goto(f"{world.url}/ui/approvals")
-    cards = page.locator(".waiting-list a .about")
+    cards = page.locator(".waiting-list a .what")
     expect(cards).to_have_count(8)
     texts = cards.all_inner_texts()
     beginnings = {f'{{"copies": {copies}, "title": "DDD' for copies in range(1, 9)}

@@ -15,10 +15,12 @@ from toolkeep.approval.argument_summary import outline, shortest_first, summary
 from toolkeep.approval.coverage import Argument
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing
 from toolkeep.approval.question_text import flow_line, preview_answer
+from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code
 from toolkeep.host.clock import iso
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import APPROVALS_WAITING, RULE_DAYS, SHOWN_CHARS
+from toolkeep.server.api.approval_history import AnswerView, PastCalls
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, cut, decode_cursor
 from toolkeep.server.http.bearer_auth import Caller
@@ -30,7 +32,8 @@ from toolkeep.server.service import Service
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.display import excerpt
 
-_ABOUT_CHARS: Final = 120  # of the arguments, in one line of a list
+_ABOUT_CHARS: Final = 240  # of the arguments in a list: two or three, and a long path whole
+_VALUE_CHARS: Final = 160  # of each of them
 
 WAY = "http"
 """What the log says of an answer that came over HTTP."""
@@ -169,6 +172,17 @@ class PreviewView(msgspec.Struct, frozen=True, kw_only=True):
     covers: str
 
 
+class ContextView(msgspec.Struct, frozen=True, kw_only=True):
+    """What helps to judge a question, beside the call itself."""
+
+    description: str
+    """Of the tool, as its author wrote it; empty if its definition has changed since."""
+    provider: str
+    grant: list[str]
+    """What the agent holds of the capabilities that the tool requires."""
+    past: PastCalls
+
+
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
     """An approval rule, which covers every call like the approved one."""
 
@@ -191,7 +205,8 @@ async def list_approvals(keep: Keep, caller: Caller, *, limit: int, cursor: str 
 
 
 async def inbox(keep: Keep, caller: Caller, *, limit: int) -> Inbox:
-    """A selection of pending requests, oldest first, taken from the agents in turn.
+    """A selection of pending requests, taken from the agents in turn; the most dangerous first, then the
+    oldest.
 
     By age alone, one agent could hide the requests of others behind a flood of its own.
     """
@@ -203,7 +218,7 @@ async def inbox(keep: Keep, caller: Caller, *, limit: int) -> Inbox:
         turns.append((before[one.question.agent], one))
         before[one.question.agent] += 1
     shown = [one for _, one in sorted(turns, key=lambda turn: turn[0])[:limit]]
-    return Inbox(shown=[_waiting(one.question) for one in sorted(shown, key=_place)], total=len(seen))
+    return Inbox(shown=[_waiting(one.question) for one in sorted(shown, key=_urgency)], total=len(seen))
 
 
 def _waiting(question: Question) -> WaitingView:
@@ -213,7 +228,7 @@ def _waiting(question: Question) -> WaitingView:
         agent=question.agent,
         tool=question.tool,
         danger=question.danger,
-        about=excerpt(summary(question.argument_data, _ABOUT_CHARS), _ABOUT_CHARS),
+        about=excerpt(summary(question.argument_data, _ABOUT_CHARS, value_chars=_VALUE_CHARS), _ABOUT_CHARS),
         asked_at=iso(question.asked_at),
         expires_at=iso(question.expires_at),
     )
@@ -222,6 +237,31 @@ def _waiting(question: Question) -> WaitingView:
 async def show_approval(keep: Keep, caller: Caller, question_id: str) -> ApprovalView:
     """Show one request, also after it was answered."""
     return view_of(await _find(keep, caller, question_id), caller)
+
+
+async def approval_context(service: Service, caller: Caller, question_id: str) -> ContextView:
+    """What helps to judge a request: the tool's description, the grant, and how earlier calls went."""
+    question = (await _find(service.keep, caller, question_id)).question
+    return await asyncio.to_thread(_context, service, question)
+
+
+def _context(service: Service, question: Question) -> ContextView:
+    tool = service.keep.try_get(f"{question.tool}@{question.version}")
+    is_known = tool is not None and tool.definition_hash == question.definition_hash
+    definition = tool.definition if tool is not None and is_known else None
+    wanted = {one.kind for one in definition.capabilities} if definition else set()
+    grant = service.keep.agents.get(question.agent)
+    return ContextView(
+        description=definition.description if definition else "",
+        provider=tool.provider if tool is not None and is_known else "",
+        grant=[str(one) for one in (grant.capabilities if grant else ()) if one.kind in wanted],
+        past=service.history.past(service.keep, question.agent, question.tool),
+    )
+
+
+async def list_answers(service: Service, *, limit: int) -> list[AnswerView]:
+    """The last answers to requests, newest first, as the log of this server has them."""
+    return await asyncio.to_thread(service.history.answers, service.keep, limit)
 
 
 async def decide(
@@ -249,10 +289,31 @@ async def decide(
 
 async def decide_all(keep: Keep, caller: Caller, said: DecideAllBody, *, way: str = WAY) -> list[DecidedView]:
     """Record an answer to each question by its id: only to what the caller was shown, never to "all"."""
+    alone = await asyncio.to_thread(_answered_alone, keep, said.approve)
     answers = {question_id: DecideBody(verdict="approve") for question_id in said.approve}
     # A question in both lists is denied.
     answers |= {question_id: DecideBody(verdict="deny", reason=said.reason) for question_id in said.deny}
-    return [await _decided(keep, caller, *one, way=way) for one in answers.items()]
+    refused = {one: DecidedView(id=one, state="waiting", problem=_ALONE) for one in alone - set(said.deny)}
+    return [
+        refused.get(question_id) or await _decided(keep, caller, question_id, answer, way=way)
+        for question_id, answer in answers.items()
+    ]
+
+
+_ALONE: Final = "a call of high or critical danger is approved alone, or with its response"
+
+
+def _answered_alone(keep: Keep, approve: list[str]) -> set[str]:
+    """Questions that a yes to several cannot approve: nobody has judged each of them (POL-4).
+
+    The calls of one response are one question with several lines.
+    """
+    waiting = {one.question.id: one.question for one in _store(keep).waiting()}
+    chosen = [waiting[one] for one in approve if one in waiting]
+    responses = {one.response for one in chosen}
+    if len(chosen) == 1 or (len(responses) == 1 and "" not in responses):
+        return set()
+    return {one.id for one in chosen if not one.may_be_remembered}
 
 
 async def _decided(
@@ -373,6 +434,10 @@ def _place(standing: Standing) -> tuple[float, str]:
     return standing.question.asked_at, standing.question.id
 
 
+def _urgency(standing: Standing) -> tuple[int, float, str]:
+    return -Danger(standing.question.danger).rank, *_place(standing)
+
+
 async def _list(service: Service, request: Request) -> Response:
     query = request.query
     return json_response(
@@ -392,6 +457,14 @@ async def _decide(service: Service, request: Request) -> Response:
 async def _decide_all(service: Service, request: Request) -> Response:
     said = await request.read(DecideAllBody)
     return json_response(await decide_all(service.keep, request.caller, said))
+
+
+async def _show_context(service: Service, request: Request) -> Response:
+    return json_response(await approval_context(service, request.caller, request.names["id"]))
+
+
+async def _answers(service: Service, request: Request) -> Response:
+    return json_response(await list_answers(service, limit=request.query["limit"]))
 
 
 async def _preview(service: Service, request: Request) -> Response:
@@ -433,6 +506,29 @@ ROUTES: Final = (
         parameters=(ID,),
         gives={200: ResponseSpec(about="The question.", kind=ApprovalView)},
         problems=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/approvals/{id}/context",
+        name="showApprovalContext",
+        about="The tool's description, what the agent holds, and how its earlier calls of the tool went.",
+        handler=_show_context,
+        scopes=(Scope.APPROVE,),
+        tag="approvals",
+        parameters=(ID,),
+        gives={200: ResponseSpec(about="What helps to judge it.", kind=ContextView)},
+        problems=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/answers",
+        name="listAnswers",
+        about="The last answers to approval requests, newest first.",
+        handler=_answers,
+        scopes=(Scope.APPROVE,),
+        tag="approvals",
+        parameters=(LIMIT,),
+        gives={200: ResponseSpec(about="The answers.", kind=list[AnswerView])},
     ),
     Route(
         method="POST",

@@ -17,6 +17,7 @@ from toolkeep.server.api import (
     agent_routes,
     approval_routes,
     audit_routes,
+    bulk_routes,
     call_routes,
     definition_routes,
     policy_routes,
@@ -89,7 +90,9 @@ async def _metrics(service: Service, request: Request) -> Response:
 
 
 async def _metadata(service: Service, request: Request) -> Response:
-    return json_response(resource_metadata(request.base(service.base), service.issuers))
+    return json_response(
+        resource_metadata(service.resource or f"{request.base(service.base)}/mcp", service.issuers)
+    )
 
 
 def _metadata_route(path: str, name: str) -> Route:
@@ -188,6 +191,7 @@ _ABOUT: Final = (
 ROUTES: Final = (
     *tool_routes.ROUTES,
     *review_routes.ROUTES,
+    *bulk_routes.ROUTES,
     *definition_routes.ROUTES,
     *_PROGRAMS,
     *_WORKERS,

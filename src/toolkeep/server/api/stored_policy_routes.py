@@ -15,8 +15,8 @@ from msgspec import Meta
 from toolkeep.errors import ConfigurationInvalid
 from toolkeep.host import clock
 from toolkeep.keep.keep import Keep
-from toolkeep.keep.policy_trial import ExampleOutcome, Trial, check_trial, problems_of
-from toolkeep.policy.policy_set import PoliciesRefused
+from toolkeep.keep.policy_trial import ExampleOutcome, Trial
+from toolkeep.policy.policy_set import PoliciesRefused, PolicyProblem
 from toolkeep.server.api.admin_change import Change, Confirmation, bearer_confirmation, put_in_force
 from toolkeep.server.http.bearer_auth import Caller, check_scope
 from toolkeep.server.http.problem_details import not_found
@@ -105,8 +105,8 @@ def _tried(keep: Keep, name: str, stored: StoredPolicies | None, *, is_replayed:
     except PoliciesRefused as refused:
         return TrialReport(success=False, problems=[msgspec.to_builtins(one) for one in refused.problems])
     except ConfigurationInvalid as invalid:
-        problems = [msgspec.to_builtins(one) for one in problems_of(name, invalid.faults)]
-        return TrialReport(success=False, problems=problems)
+        wrong = [PolicyProblem(source=name, message=one, fix="fix the examples") for one in invalid.faults]
+        return TrialReport(success=False, problems=[msgspec.to_builtins(one) for one in wrong])
     examples = trial.examples()
     return TrialReport(
         success=not any(one.problem for one in examples),
@@ -133,7 +133,7 @@ def _replayed(trial: Trial) -> ReplayView:
 async def put_policies(keep: Keep, said: Confirmation, body: PutBody) -> list[StoredPolicies]:
     """Put policies in force; raises if they are not confirmed, or cannot be used."""
     stored = _stored(body, said.person)
-    await asyncio.to_thread(check_trial, keep, body.name, stored)  # before anything is recorded
+    await asyncio.to_thread(keep.check_policies, body.name, stored)  # before anything is recorded
     change = Change(what="policies", name=body.name, difference=difference(keep, body.name, stored))
     put = partial(keep.put_policies, body.name, body.text, examples=body.examples, by=said.person)
     await put_in_force(keep, said, change, put)
@@ -144,7 +144,7 @@ async def drop_policies(keep: Keep, said: Confirmation, body: DropBody) -> list[
     """Take policies out of force; raises if it is not confirmed, or the rest cannot be used."""
     if all(one.name != body.name for one in keep.stored_policies):
         raise not_found("policies of that name in the state")
-    await asyncio.to_thread(check_trial, keep, body.name, None)
+    await asyncio.to_thread(keep.check_policies, body.name, None)
     change = Change(what="policies", name=body.name, difference=difference(keep, body.name, None))
     await put_in_force(keep, said, change, partial(keep.drop_policies, body.name))
     return list(keep.stored_policies)

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from toolkeep.errors import Code
 from toolkeep.server.http.problem_details import RequestRefused
-from toolkeep.stores.api_tokens import Scope, Token, Tokens
+from toolkeep.stores.api_tokens import TOKEN_PREFIX, Scope, Token, Tokens
 
 SCOPES: Final[dict[Scope, str]] = {
     Scope.TOOLS_READ: "see the tools that the token's agent may see",
@@ -32,7 +32,10 @@ SCOPES: Final[dict[Scope, str]] = {
     Scope.ADMIN: "all of these, see the tools of every agent, and put tools, grants and policies in force",
 }
 
-_BEARER: Final = re.compile(rb"(?i:bearer) +(tk_[A-Za-z0-9_-]{60})")
+_BEARER: Final = re.compile(
+    rb"(?i:bearer) +(tk_[A-Za-z0-9_-]{60}|(?=.{1,8192}\Z)[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)"
+)
+"""A token of ours, or one of an issuer."""
 
 
 Caller = Token
@@ -81,6 +84,13 @@ def check_scope(caller: Caller, scopes: tuple[Scope, ...]) -> None:
 _Asked = dict[bytes, "asyncio.Future[Token | None]"]
 
 
+class ForeignTokens(Protocol):
+    """Recognizes tokens that others issued."""
+
+    async def recognize(self, text: str) -> Token | None:
+        """The caller that a token names; None if it does not count."""
+
+
 class BearerAuth:
     """Authenticates tokens; asks the store at most twice a second for each.
 
@@ -89,8 +99,14 @@ class BearerAuth:
     memory dump shows no token, and the time of a lookup depends on the hash, which a client cannot steer.
     """
 
-    def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        clock: Callable[[], float] = time.monotonic,
+        foreign: ForeignTokens | None = None,
+    ) -> None:
         self._tokens = tokens
+        self._foreign = foreign
         self.clock = clock
         self._known: dict[bytes, tuple[Token, float]] = {}
         self._asked: _Asked = {}
@@ -99,6 +115,8 @@ class BearerAuth:
 
     async def authenticate(self, text: str) -> Token | None:
         """Return the token if it is valid."""
+        if not text.startswith(TOKEN_PREFIX):
+            return await self._recognize(text)
         digest = hashlib.sha256(text.encode()).digest()
         if token := self._cached(digest):
             return token
@@ -119,6 +137,8 @@ class BearerAuth:
 
     async def look_up(self, text: str) -> Token | None:
         """Return the token if the store confirms it now."""
+        if not text.startswith(TOKEN_PREFIX):
+            return await self._recognize(text)
         loop, known = asyncio.get_running_loop(), self._known
         token = await loop.run_in_executor(self._pool, self._tokens.recognize, text)
         # Only valid tokens are cached, so that wrong ones cannot fill the cache.
@@ -127,6 +147,9 @@ class BearerAuth:
                 known.clear()
             known[hashlib.sha256(text.encode()).digest()] = (token, self.clock() + _FRESH_S)
         return token
+
+    async def _recognize(self, text: str) -> Token | None:
+        return None if self._foreign is None else await self._foreign.recognize(text)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -1,7 +1,7 @@
 """OAuth protected resource metadata (RFC 9728), which an MCP client reads before it has a token.
 
-Tokens come from the operator (`toolkeep token make`) or from an authorization server that the operator names;
-without one, a client learns that it needs a bearer token and asks its user.
+Tokens come from the operator (`toolkeep token make`) or from an issuer that the configuration names; without
+one, a client learns that it needs a bearer token and asks its user.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     resource_name: str
 
 
-def resource_metadata(base: str, issuers: Sequence[str] = ()) -> ResourceMetadata:
-    """The metadata of the MCP endpoint below this base URL."""
+def resource_metadata(resource: str, issuers: Sequence[str] = ()) -> ResourceMetadata:
+    """The metadata of the MCP endpoint at this URL, which is the audience of its tokens."""
     return ResourceMetadata(
-        resource=f"{base}/mcp",
+        resource=resource,
         authorization_servers=list(issuers) or UNSET,
         scopes_supported=[scope.value for scope in SCOPES],
         bearer_methods_supported=["header"],

@@ -25,7 +25,7 @@ _SHOWN: Final = 40
 _TYPES: Final = (
     "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "RanElsewhere",
     "ToolCompleted", "SessionEnded", "OperatorChange", "AuditAlarm", "AnsweredLate", "AnswersSigned",
-    "WorkerRefused",
+    "WorkerRefused", "WorkersDisagreed",
 )  # fmt: skip
 _STATUSES: Final = ("ok", "error", "refused", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")

@@ -24,6 +24,7 @@ from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.responses import Header, Response
 from toolkeep.server.web.browser_security import security_headers
 from toolkeep.server.web.cookie_sessions import Session
+from toolkeep.server.web.schema_form import Field, rows_of
 from toolkeep.server.web.static_files import Assets
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.columns import sanitize_line
@@ -42,6 +43,7 @@ _KINDS: Final = {
     "ToolCompleted": "Completed",
     "AnsweredLate": "A worker answered late",
     "AnswersSigned": "A worker signed answers",
+    "WorkersDisagreed": "Workers gave different results",
     "WorkerRefused": "Frames of a worker refused",
     "SessionEnded": "Session ended",
     "OperatorChange": "Put in force",
@@ -118,8 +120,10 @@ class Renderer:
             "kind": kind_text,
             "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
+            "input_type": input_type,
             "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
         }
+        self._environment.globals["rows_of"] = rows_of
         shown = partial(places, has_workers=has_workers)
         self._environment.globals |= {"asset": assets.address, "places": shown, "status_of": status_of}
 
@@ -220,6 +224,14 @@ def _moment(moment: str | float | datetime) -> datetime:
         found = datetime.fromisoformat(moment)
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     return datetime.fromtimestamp(moment, UTC)
+
+
+def input_type(field: Field, typed: str) -> str:
+    """The `type` of the input of a field."""
+    if field.kind == "moment":  # one with an offset is shown as it was typed
+        return "text" if typed and not typed[-1:].isdigit() else "datetime-local"
+    kinds = {"secret": "password", "date": "date"}
+    return kinds.get(field.kind) or {"email": "email", "uri": "url"}.get(field.format, "text")
 
 
 def size(number: float) -> str:

@@ -20,9 +20,10 @@ from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
+from toolkeep.server.web.bulk_page import ACTIONS
 from toolkeep.server.web.flow_page import flow_data
 from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
-from toolkeep.server.web.schema_form import fields_of
+from toolkeep.server.web.schema_form import every_field, fields_of
 from toolkeep.server.web.try_tool_page import Attempt, attempt_data
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
@@ -69,6 +70,8 @@ async def _list(service: Service, request: PageRequest) -> Response:
         "is_filtered": is_filtered,
         "locked": locked_built_ins(service.keep) if is_last else [],
         "lock": custom_lock(service.keep),
+        "actions": [one for one in ACTIONS if request.caller.has_scope(one[2])],
+        "levels": [level.value for level in Danger],
     }
     if request.wants_part:
         part = "parts/tool_rows.html" if cursor else "parts/tools.html"
@@ -159,8 +162,8 @@ def show(service: Service, request: PageRequest, name: str) -> Response:
         view=view,
         **review_data(keep, request, tool),
         definition=view.definition,
-        signature=_signature(view, fields),
-        fields=fields,
+        signature=_signature(view, list(every_field(fields))),
+        fields=list(every_field(fields)),
         forms=[
             (key, _PROVIDERS[key], form)
             for key, form in tool_routes.provider_forms(keep, caller, name).items()

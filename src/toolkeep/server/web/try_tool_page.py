@@ -18,6 +18,8 @@ from toolkeep.server.web.schema_form import (
     Collected,
     Field,
     collect,
+    example_of,
+    field_id,
     fields_of,
     fits,
     nearest,
@@ -45,6 +47,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     result: ToolResult | None = None
     waiting: open_calls.CallView | None = None
     is_repaired: bool = False
+    is_example: bool = False
 
 
 def attempt_data(attempt: Attempt) -> dict[str, Any]:
@@ -61,6 +64,9 @@ async def _try(service: Service, request: PageRequest) -> Response | None:
     name = request.names["name"]
     form = await request.form()
     attempt = read_attempt(service, request, name, form)
+    if form.get("act") == "example":
+        _fill(attempt)
+        return _shown(request, attempt)
     arguments = _arguments(attempt, form)
     if arguments is not None:
         act = form.get("act")
@@ -74,6 +80,18 @@ async def _try(service: Service, request: PageRequest) -> Response | None:
         else:
             attempt.checked = checked
     return _shown(request, attempt)
+
+
+def _fill(attempt: Attempt) -> None:
+    """Put an example into the form, in place of what was typed."""
+    example = example_of(tool_routes.public_definition(attempt.tool)["parameters"])
+    attempt.values, attempt.text = typed_values(attempt.fields, example), pretty_json(example)
+    attempt.is_example = True
+
+
+def pretty_json(value: Any) -> str:
+    """JSON for a person to edit."""
+    return msgspec.json.format(json_bytes(value), indent=2).decode()
 
 
 def _shown(request: PageRequest, attempt: Attempt) -> Response:
@@ -96,9 +114,8 @@ def _arguments(attempt: Attempt, form: Form) -> bytes | None:
         return attempt.text.encode("utf-8", "surrogatepass")
     collected: Collected = collect(attempt.fields, form)
     attempt.values = collected.values
-    by_pointer = {one.pointer: one for one in attempt.fields}
     attempt.errors = {
-        by_pointer[pointer].id: [{"message": message, "suggestion": ""}]
+        field_id(pointer): [{"message": message, "suggestion": ""}]
         for pointer, message in collected.errors.items()
     }
     return None if collected.errors else json_bytes(collected.arguments)

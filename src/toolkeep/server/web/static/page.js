@@ -100,7 +100,15 @@ function settle(root) {
   }
 }
 
-document.addEventListener("htmx:after:swap", () => settle(document));
+let focused = "";
+document.addEventListener("htmx:before:swap", () => (focused = document.activeElement?.id ?? ""));
+
+document.addEventListener("htmx:after:swap", () => {
+  settle(document);
+  // What had the focus and was replaced has it again.
+  if (focused && document.activeElement === body) document.getElementById(focused)?.focus({ preventScroll: true });
+  showWaiting();
+});
 
 // What is typed into a filter is sent while it is typed. Sent again when the field is left, the list would be replaced
 // under the very click that leaves it.
@@ -265,7 +273,8 @@ let missed = 0;
 
 function listen() {
   // A browser has few connections to one server: a tab that nobody looks at gives its own back.
-  if (document.hidden) {
+  // One that shall notify goes on.
+  if (document.hidden && !notifies()) {
     news?.close();
     news = null;
   } else if (!news) {
@@ -274,6 +283,25 @@ function listen() {
     news.addEventListener("open", heard);
     news.addEventListener("error", unheard);
   }
+}
+
+const notifies = () =>
+  location.pathname.startsWith("/ui/approvals") &&
+  localStorage.getItem("toolkeep.notify") === "on" &&
+  window.Notification?.permission === "granted";
+
+let waiting = -1;
+const title = document.title;
+
+function showWaiting() {
+  const badge = document.querySelector("#waiting [data-number]");
+  if (!badge) return;
+  const now = Number(badge.dataset.number);
+  document.title = now ? `(${now}) ${title}` : title;
+  // No name of an agent or tool: it would be shown outside the page, where nothing is escaped.
+  if (waiting >= 0 && now > waiting && document.hidden && notifies())
+    new Notification("toolkeep", { body: now === 1 ? "A call waits for approval" : `${now} calls wait for approval`, tag: "toolkeep" });
+  waiting = now;
 }
 
 const lookAnew = () => NEWS.forEach((name) => htmx.trigger(body, name));

@@ -1,0 +1,136 @@
+"""What became of earlier calls and questions, from the audit log: counts by agent and tool, and answers.
+
+The log is read back once, up to a limit, then followed. Arguments are not in it.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from itertools import islice, takewhile
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.errors import Code
+from toolkeep.keep.keep import Keep
+
+_RECORDS: Final = 20_000
+"""Records that are read back at first: about five thousand calls, in a second."""
+_CALLS: Final = 10_000
+"""Calls whose tool is remembered until their last record."""
+_ANSWERS: Final = 200
+"""Answers that are remembered; the log holds the rest."""
+_PAIRS: Final = 20_000
+"""Pairs of agent and tool that are counted, since both names may come from callers."""
+
+
+class PastCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """How earlier calls of a tool by one agent went."""
+
+    ok: int = 0
+    failed: int = 0
+    refused: int = 0
+    denied: int = 0
+    """Of the refused ones, those that a person denied."""
+    last_at: str = ""
+
+
+class AnswerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that was answered, or waited in vain."""
+
+    call_id: str
+    agent: str
+    tool: str
+    verdict: str
+    """`approved`, `denied`, or `unanswered`."""
+    approver: str
+    way: str
+    at: str
+    waited_ms: int
+    status: str = ""
+    """How the call went: `ok`, `error` or `pending`; empty while it runs, and if it was not made."""
+
+
+class ApprovalHistory:
+    """The history of one keep."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = -1
+        self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._past: OrderedDict[tuple[str, str], PastCalls] = OrderedDict()
+        self._answers: deque[AnswerView] = deque(maxlen=_ANSWERS)
+
+    def past(self, keep: Keep, agent: str, tool: str) -> PastCalls:
+        """How the agent's earlier calls of the tool went."""
+        with self._lock:
+            self._follow(keep)
+            return self._past.get((agent, tool), PastCalls())
+
+    def answers(self, keep: Keep, limit: int) -> list[AnswerView]:
+        """The last answers, newest first."""
+        with self._lock:
+            self._follow(keep)
+            return list(islice(reversed(self._answers), limit))
+
+    def _follow(self, keep: Keep) -> None:
+        back = islice(keep.record.log.read_back(), _RECORDS)
+        held = list(takewhile(lambda entry: entry.index > self._last, back))
+        for entry in reversed(held):
+            self._take(entry.record)
+        if held:
+            self._last = held[0].index
+
+    def _take(self, said: dict[str, Any]) -> None:
+        call, kind = str(said.get("call", "")), said.get("type")
+        if kind == "ToolInvoked":
+            _bounded(self._owners, call, (said["agent"], said["tool"]), _CALLS)
+        owner = self._owners.get(call)
+        if owner is None:
+            return
+        if kind == "Approval" and "waited_ms" in said:
+            self._answers.append(_answer(owner, said))
+        if said.get("status"):
+            self._end(owner, call, said)
+
+    def _end(self, owner: tuple[str, str], call: str, said: dict[str, Any]) -> None:
+        del self._owners[call]
+        before = self._past.get(owner, PastCalls())
+        key = "refused"  # by validation, policy or a person: the tool did not run
+        if said["type"] == "ToolCompleted":
+            key = "failed" if said["status"] == "error" else "ok"
+            self._settle(call, said["status"])
+        is_denied = said["type"] == "Approval" and _verdict(said) == "denied"
+        count = {key: getattr(before, key) + 1, "denied": before.denied + is_denied, "last_at": said["time"]}
+        _bounded(self._past, owner, msgspec.structs.replace(before, **count), _PAIRS)
+
+    def _settle(self, call: str, status: str) -> None:
+        for place, one in enumerate(self._answers):
+            if one.call_id == call:
+                self._answers[place] = msgspec.structs.replace(one, status=status)
+
+
+def _bounded(held: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
+    held[key] = value
+    held.move_to_end(key)
+    if len(held) > most:
+        held.popitem(last=False)
+
+
+def _verdict(said: dict[str, Any]) -> str:
+    if not said.get("codes"):
+        return "approved"
+    is_denied = said["approver"] and Code.APPROVAL_DENIED.value in said["codes"]
+    return "denied" if is_denied else "unanswered"
+
+
+def _answer(owner: tuple[str, str], said: dict[str, Any]) -> AnswerView:
+    return AnswerView(
+        call_id=said["call"],
+        agent=owner[0],
+        tool=owner[1],
+        verdict=_verdict(said),
+        approver=said["approver"],
+        way=said["way"],
+        at=said["time"],
+        waited_ms=said["waited_ms"],
+    )

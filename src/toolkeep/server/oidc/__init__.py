@@ -1,0 +1,1 @@
+"""Callers that an OpenID Connect issuer vouches for (IDN-1)."""

@@ -1,0 +1,217 @@
+"""Access tokens (JWT) of issuers that the configuration names, as callers with an agent and scopes (IDN-1).
+
+A token is checked in this order: its form and size; the issuer, by exact comparison; the pinned algorithm and
+type; the key, by its id; the signature; then audience, times and subject; at last the grants of the
+configuration, of which the first that matches says agent and scopes. Nothing else is taken from a token.
+"""
+
+import base64
+import binascii
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import jiter
+from joserfc import jws
+from joserfc.errors import JoseError
+
+from toolkeep.config.identity_settings import Issuer
+from toolkeep.server.oidc.issuer_keys import IssuerKeys, Key
+from toolkeep.stores.api_tokens import Scope, Token, read_scopes
+from toolkeep.text.display import echo_name
+
+log = logging.getLogger("toolkeep.server")
+
+TOKEN_BYTES: Final = 8192
+"""Real ones have up to 3 KB; with more, many groups are in them, and headers of proxies overflow."""
+_HEADER_BYTES: Final = 512
+"""In base64: an algorithm, a type and a key id take 100. The signature library takes no more."""
+_LEEWAY_SECONDS: Final = 30.0
+"""By which clocks of two machines may differ that are set by NTP, with room."""
+_REMEMBERED: Final = 10_000
+"""Tokens that were verified, a few hundred bytes each; then all are verified anew."""
+_SUBJECT_CHARS: Final = 256
+"""OpenID Connect allows a subject 255."""
+_REFUSED_HEADERS: Final = ("crit", "jku", "jwk", "x5c", "x5u", "zip", "b64")
+"""Nothing in a token says where its key comes from, or how it is to be read."""
+_TYPES: Final = {"at+jwt": ("at+jwt", "application/at+jwt"), "JWT": ("jwt", "at+jwt", "application/at+jwt")}
+
+
+class TokenInvalid(Exception):
+    """An access token does not count, and why: for the operator's log, never for its bearer."""
+
+
+class _Read(NamedTuple):
+    header: Mapping[str, Any]
+    claims: Mapping[str, Any]
+
+
+class _Verified(NamedTuple):
+    token: Token
+    issuer: str
+    key_id: str
+    key: Key
+
+
+class AccessTokens:
+    """Recognizes the access tokens of all issuers."""
+
+    def __init__(
+        self,
+        keys: Mapping[str, tuple[Issuer, IssuerKeys]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`keys` are those of the issuers by their names."""
+        self._issuers = keys
+        self._clock = clock
+        self._known: dict[bytes, _Verified] = {}
+
+    async def recognize(self, text: str) -> Token | None:
+        """The caller that a token names; None if it does not count."""
+        try:
+            return await self.check(text)
+        except TokenInvalid as error:
+            log.warning("an access token was refused", extra={"reason": str(error)})
+            return None
+
+    async def check(self, text: str) -> Token:
+        """The caller that a token names; raises `TokenInvalid`."""
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        known = self._known.get(digest)
+        if known is not None and self._still_counts(known):
+            return known.token
+        self._known.pop(digest, None)
+        verified = await self._verify(text)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[digest] = verified
+        return verified.token
+
+    def _still_counts(self, verified: _Verified) -> bool:
+        """Whether what was verified before counts now: it has not expired, and its key is still published."""
+        _, keys = self._issuers[verified.issuer]
+        return verified.token.is_live(self._clock()) and keys.has(verified.key_id, verified.key)
+
+    async def _verify(self, text: str) -> _Verified:
+        header, claims = _read(text)
+        named = claims.get("iss")
+        found = self._issuers.get(named) if isinstance(named, str) else None
+        if found is None:
+            raise TokenInvalid("no issuer of the configuration made it")
+        issuer, keys = found
+        key_id = _check_header(header, issuer)
+        key = await keys.find(key_id)
+        if key is None:
+            raise TokenInvalid("its issuer has no such key")
+        try:
+            jws.deserialize_compact(text, key, algorithms=[issuer.algorithm])
+        except (JoseError, ValueError) as error:
+            raise TokenInvalid("its signature is wrong") from error
+        expires_at, issued_at = _check_times(claims, issuer, self._clock())
+        _check_audience(claims, issuer)
+        subject, client = _subject(claims)
+        agent, scopes = _granted(claims, issuer)
+        # The same for every token of a subject: a new one brings no new rate limit and no clean session.
+        identity = hashlib.sha256("\0".join((issuer.issuer, subject, client)).encode()).hexdigest()[:16]
+        token = Token(
+            id=identity,
+            name=echo_name(subject),
+            scopes=scopes,
+            agent=agent,
+            created_at=issued_at,
+            expires_at=expires_at,
+        )
+        return _Verified(token, issuer.issuer, key_id, key)
+
+
+def _read(text: str) -> _Read:
+    """Header and claims, which anybody may have written."""
+    if len(text) > TOKEN_BYTES:
+        raise TokenInvalid("it is too large")
+    parts = text.split(".")
+    if len(parts) != 3 or len(parts[0]) > _HEADER_BYTES:
+        raise TokenInvalid("it is no signed token")
+    return _Read(_object(parts[0]), _object(parts[1]))
+
+
+def _object(part: str) -> dict[str, Any]:
+    try:
+        raw = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+        data = jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
+    except (ValueError, binascii.Error) as error:
+        raise TokenInvalid("it cannot be read") from error
+    # One spelling for each: what is signed and what is read must be the same.
+    if not isinstance(data, dict) or base64.urlsafe_b64encode(raw).rstrip(b"=").decode() != part:
+        raise TokenInvalid("it cannot be read")
+    return data
+
+
+def _check_header(header: Mapping[str, Any], issuer: Issuer) -> str:
+    """The id of its key."""
+    if header.get("alg") != issuer.algorithm:
+        raise TokenInvalid("it is signed by another algorithm")
+    if any(name in header for name in _REFUSED_HEADERS):
+        raise TokenInvalid("it says itself how it is to be checked")
+    kind = header.get("typ")
+    if not isinstance(kind, str) or kind.lower() not in _TYPES[issuer.token_type]:
+        raise TokenInvalid("it is no access token")
+    key_id = header.get("kid")
+    if not isinstance(key_id, str) or not key_id:
+        raise TokenInvalid("it names no key")
+    return key_id
+
+
+def _check_times(claims: Mapping[str, Any], issuer: Issuer, now: float) -> tuple[float, float]:
+    """When it ends, and when it was made."""
+    expires_at, issued_at = _number(claims, "exp"), _number(claims, "iat")
+    if now >= expires_at + _LEEWAY_SECONDS:
+        raise TokenInvalid("it has expired")
+    if issued_at > now + _LEEWAY_SECONDS or _number(claims, "nbf", issued_at) > now + _LEEWAY_SECONDS:
+        raise TokenInvalid("it does not count yet")
+    if expires_at - issued_at > issuer.max_hours * 3600:
+        raise TokenInvalid("it lives longer than tokens of its issuer may")
+    return expires_at + _LEEWAY_SECONDS, issued_at
+
+
+def _number(claims: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    value = claims.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e11:
+        raise TokenInvalid(f"its {name} is no time")
+    return float(value)
+
+
+def _check_audience(claims: Mapping[str, Any], issuer: Issuer) -> None:
+    audience = claims.get("aud")
+    named = [audience] if isinstance(audience, str) else audience
+    if not isinstance(named, list) or issuer.audience not in named:
+        raise TokenInvalid("it is for another resource")
+
+
+def _subject(claims: Mapping[str, Any]) -> tuple[str, str]:
+    """Whom it names, and the client that it was given to."""
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= _SUBJECT_CHARS or "\0" in subject:
+        raise TokenInvalid("it names nobody")
+    client = claims.get("client_id", claims.get("azp", ""))
+    if not isinstance(client, str) or len(client) > _SUBJECT_CHARS or "\0" in client:
+        raise TokenInvalid("its client is no name")
+    return subject, client
+
+
+def _granted(claims: Mapping[str, Any], issuer: Issuer) -> tuple[str, tuple[Scope, ...]]:
+    """Agent and scopes of the first grant that matches."""
+    for grant in issuer.grants:
+        if all(_matches(claims.get(name), wanted) for name, wanted in grant.claims.items()):
+            scopes = read_scopes(grant.scopes)
+            if issuer.limits_scopes:
+                named = claims.get("scope")
+                said = named.split(" ") if isinstance(named, str) else ()
+                scopes = tuple(scope for scope in scopes if scope.value in said)
+            return grant.agent, scopes
+    raise TokenInvalid("no grant of the configuration matches its claims")
+
+
+def _matches(claim: Any, wanted: str) -> bool:
+    return claim == wanted or (isinstance(claim, list) and wanted in claim)

@@ -1,0 +1,85 @@
+"""What an issuer publishes: its metadata and its keys, over vetted connections.
+
+The operator named the issuer, and its metadata names other URLs: each is https at a public address, or lies
+in the scope that the configuration names. Redirects are not followed, and errors quote nothing that the
+issuer said.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import jiter
+
+from toolkeep.config.identity_settings import Issuer
+from toolkeep.definitions.constraints import NetworkBounds
+from toolkeep.network.allowlist import HostAllowlist
+from toolkeep.network.budget import Budget
+from toolkeep.network.errors import NetworkError
+from toolkeep.network.fetch import fetch
+from toolkeep.network.hosts import HostRefused, HostScope, read_url
+from toolkeep.network.http_endpoint import Request
+from toolkeep.server.oidc.issuer_keys import KeysUnavailable
+
+_DOCUMENT_BYTES: Final = 256 * 1024
+"""Metadata and key sets have a few KB; a hundred keys with certificates some 200."""
+_SECONDS: Final = 10.0
+"""For metadata and keys together. Only callers with an unknown key wait for it."""
+_BOUNDS: Final = NetworkBounds(max_requests=4, max_bytes=4 * _DOCUMENT_BYTES)
+
+
+class IssuerDocuments:
+    """One issuer as a server of documents."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self._issuer = issuer
+        self._named = (HostScope.read_grant(issuer.host),) if issuer.host else ()
+
+    async def keys(self) -> dict[str, Any]:
+        """Its key set; raises `KeysUnavailable`."""
+        try:
+            async with asyncio.timeout(_SECONDS):
+                budget = Budget(_BOUNDS)
+                return await self._document(self._issuer.keys or await self._keys_url(budget), budget)
+        except TimeoutError as error:
+            raise KeysUnavailable(f"it did not answer in {_SECONDS:g} s") from error
+
+    async def metadata(self) -> dict[str, Any]:
+        """Its metadata (OpenID Connect Discovery); raises `KeysUnavailable`."""
+        return await self._metadata(Budget(_BOUNDS))
+
+    async def _metadata(self, budget: Budget) -> dict[str, Any]:
+        issuer = self._issuer.issuer
+        found = await self._document(f"{issuer.rstrip('/')}/.well-known/openid-configuration", budget)
+        # Exact comparison: normalization would let look-alike issuers pass.
+        if found.get("issuer") != issuer:
+            raise KeysUnavailable("its metadata names another issuer")
+        return found
+
+    async def _keys_url(self, budget: Budget) -> str:
+        url = (await self._metadata(budget)).get("jwks_uri")
+        if not isinstance(url, str) or len(url) > 1024:
+            raise KeysUnavailable("its metadata names no keys")
+        return url
+
+    async def _document(self, url: str, budget: Budget) -> dict[str, Any]:
+        try:
+            host = read_url(url)
+            if host.scheme != "https" and not any(scope.contains(host) for scope in self._named):
+                raise KeysUnavailable("it names a URL that is not https")
+            # A public address, whatever the name says; a private one only in the scope of the configuration.
+            reach = HostAllowlist(reads=(HostScope.of(host), *self._named))
+            request = Request(method="GET", url=url, headers=(("Accept", "application/json"),))
+            answer = await fetch(request, reach, budget, _DOCUMENT_BYTES, redirects=0)
+        except HostRefused as error:
+            raise KeysUnavailable("it names something that is no URL") from error
+        except NetworkError as error:
+            raise KeysUnavailable(error.reason) from error
+        if answer.status != 200:
+            raise KeysUnavailable(f"it answered with status {answer.status}")
+        try:
+            data = jiter.from_json(answer.body, allow_inf_nan=False, catch_duplicate_keys=True)
+        except ValueError:
+            data = None
+        if not isinstance(data, dict):
+            raise KeysUnavailable("it did not answer with a JSON object")
+        return data
