@@ -111,8 +111,7 @@ async def take_text(text: str) -> int:
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
-        ("add", {"a": "one"}, "the call was refused before its arguments were known to be valid"),
-        ("no_such_tool", {}, "the call was refused before its arguments were known to be valid"),
+        ("no_such_tool", None, "There were none, or they could not be read."),
         ("take_secret", {"key": "hunter2"}, "Not kept: the tool takes secrets."),
         ("take_text", {"text": "x" * BODY_ARGUMENT_BYTES}, "Not kept: they are larger than 64 KiB."),
     ],
@@ -127,6 +126,46 @@ def test_a_call_says_why_it_has_no_arguments(
         return (await visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
 
     assert said in visit(keep, act)
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_refused_call_says_why_and_offers_what_to_do_next(keep: Keep) -> None:
+    """Its arguments and its text are there, to explain, to try again and to copy; a secret is not."""
+    keep.register(take_secret)
+    made = keep.call_sync("add", {"a": "o'ne"}, agent="operator", session="desk", conversation="talk")
+    hidden = keep.call_sync("take_secret", {"key": "hunter2", "more": "hunter2"}, agent="operator")
+
+    async def act(visitor: Visitor) -> tuple[str, str, Any]:
+        shown = [(await visitor.get(f"/ui/calls/{one.call_id}")).body.decode() for one in (made, hidden)]
+        over_http = await visitor.operator.get(f"/v1/audit/calls/{made.call_id}")
+        return html.unescape(shown[0]), html.unescape(shown[1]), over_http.data
+
+    page, secret, said = visit(keep, act)
+    sentence = (
+        "operator called add, but its arguments are not valid at /a: 'a' must be an integer, got string."
+    )
+    assert (said["outcome"], said["sentence"], said["arguments"]) == ("refused", sentence, {"a": "o'ne"})
+    assert said["remedy"] == "Send an integer."
+    assert said["refusal"] == made.text
+    assert [one["stage"] for one in said["stages"]] == ["admit", "validate"]
+    for text in (sentence, "Send an integer.", made.text, ">Explain<", ">Try again<", "Where the time went"):
+        assert text in page
+    assert """-d '{"arguments": {"a": "o'"'"'ne"}, "session": "desk", "conversation": "talk"}'""" in page
+    assert "Bearer $TOOLKEEP_TOKEN" in page
+    assert ("hunter2" in secret, "described by its type and length" in secret) == (False, True)
+    assert (">Try again<" in secret, "Copy as curl" in secret) == (False, False)
+
+
+def test_a_capability_that_is_missing_is_no_passed_check(keep: Keep) -> None:
+    keep.register(look)
+    made = keep.call_sync("look", {}, agent="operator")
+    shown = visit(keep, lambda visitor: visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
+    assert re.findall(r'<span class="dot([^"]*)">', shown) == ["", " warn", " warn"]
+
+
+@tool(side_effects=["FsRead"], capabilities=["fs.read:/srv"])
+def look() -> None:
+    """Look around."""
 
 
 @tool(side_effects=["None"])

@@ -13,11 +13,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import accumulate, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from toolkeep.audit.call_verdict import Outcome, verdict_of
 from toolkeep.audit.entry import Entry
 from toolkeep.audit.errors import (
     DIAGNOSIS_NOT_KEPT,
@@ -26,8 +27,9 @@ from toolkeep.audit.errors import (
     BodyState,
     BodyUnavailable,
 )
-from toolkeep.audit.kept_refusal import parse_kept
+from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal, parse_kept
 from toolkeep.audit.receipt import Receipt
+from toolkeep.audit.record_kinds import STAGES
 from toolkeep.errors import Code, NotRecorded, StoreUnavailable
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import SCANNED_RECORDS
@@ -90,15 +92,37 @@ class RecordView(msgspec.Struct, frozen=True, kw_only=True):
     record: dict[str, Any]
 
 
+class StageTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a stage of a call took."""
+
+    stage: str
+    began_us: int
+    """Since the call began."""
+    took_us: int
+
+
 class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the log has of one call; bodies where they are kept."""
 
     call: str
+    outcome: Outcome
+    sentence: str
+    """Who called what, what came of it, and why."""
+    remedy: str = ""
+    """What would change it; only for callers with `audit:read`."""
     records: list[RecordView]
+    stages: list[StageTime] = []
+    """The stages that it passed, with their times."""
     arguments: Any = None
+    is_whole: bool = True
+    """Whether the arguments are exactly those that were sent; what may be secret is described only."""
     no_arguments: "NoArguments | None" = None
     """Why there are no arguments."""
     result: Any = None
+    refusal: str = ""
+    """What the model was told, if the call was refused or failed."""
+    problems: list[KeptProblem] = []
+    """What was wrong with it."""
     diagnosis: str = ""
     """Why the call failed, or why that is not known; only for callers with `audit:read`."""
     server: str = ""
@@ -107,9 +131,22 @@ class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     """The name of that log, where servers share a database."""
 
 
-NoArguments = Literal["refused", "repeated", "secret", "too_large", "erased", "missing", "changed", "unknown"]
-"""`refused`: the call was refused before its arguments were known to be valid. `repeated`: they are those of
-the call whose result was given back. `missing`: the process ended before they were written."""
+NoArguments = Literal[
+    "refused",
+    "unreadable",
+    "repeated",
+    "secret",
+    "too_large",
+    "erased",
+    "expired",
+    "missing",
+    "changed",
+    "unknown",
+]
+"""`refused`: an earlier version kept no arguments that were not valid. `unreadable`: there were none, or they
+could not be read. `repeated`: they are those of the call
+whose result was given back. `expired`: those of refused calls are kept for a while. `missing`: the process
+ended before they were written."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
@@ -459,15 +496,27 @@ def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
         raise not_found("call")
     said = [entry.record for entry in entries]
     note_shown(keep, caller, str(said[0].get("tool", "")))  # in whichever session it was
-    arguments, why = _arguments(keep, bodies, said)
+    is_auditor = caller.has_scope(Scope.AUDIT_READ)
+    kept = _kept(bodies, said)
+    if kept is not None and not is_auditor:
+        kept = msgspec.structs.replace(kept, diagnosis="")
+    verdict = verdict_of(said, kept)
+    arguments, why = _arguments(keep, bodies, said, kept)
     result = next((str(one["result_hash"]) for one in said if one.get("result_hash")), "")
     return CallRecords(
         call=call_id,
+        outcome=verdict.outcome,
+        sentence=verdict.sentence,
+        remedy=verdict.remedy if is_auditor else "",
         records=[_view(entry) for entry in entries],
+        stages=_stages(said),
         arguments=arguments,
+        is_whole=kept is None or kept.received is None or kept.is_whole,
         no_arguments=why,
         result=_body(bodies, result),
-        diagnosis=_diagnosis(keep, bodies, call_id, said[-1]) if caller.has_scope(Scope.AUDIT_READ) else "",
+        refusal=kept.text if kept is not None else "",
+        problems=kept.problems if kept is not None else [],
+        diagnosis=_diagnosis(keep, call_id, said, kept) if is_auditor else "",
         server=server,
         origin=origin,
     )
@@ -490,31 +539,50 @@ def _warn_of_missing(broken: AuditBroken) -> None:
 ReadBody = Callable[[str], bytes]
 
 
-def _diagnosis(keep: Keep, bodies: ReadBody, call_id: str, last: dict[str, Any]) -> str:
-    """Why a call failed, whichever process made it; empty if it did not fail."""
-    digest = last.get("diagnosis_hash")
-    if digest is None:
-        return ""
+def _kept(bodies: ReadBody, said: list[dict[str, Any]]) -> KeptRefusal | None:
+    """What is kept of a refusal or failure, if anything."""
+    digest = next((str(one["diagnosis_hash"]) for one in reversed(said) if one.get("diagnosis_hash")), "")
     if not digest:
-        own = keep.diagnosis(call_id)
-        return own.text if own is not None else DIAGNOSIS_NOT_KEPT
-    try:
-        return "\n".join(parse_kept(bodies(str(digest))).lines)
-    except BodyUnavailable as error:
-        return REFUSAL_EXPIRED if error.state is BodyState.MISSING else f"It is {error.state.value}."
-    except (KeyError, ValueError):
+        return None
+    with contextlib.suppress(BodyUnavailable, KeyError, ValueError):
+        return parse_kept(bodies(digest))
+    return None
+
+
+def _diagnosis(keep: Keep, call_id: str, said: list[dict[str, Any]], kept: KeptRefusal | None) -> str:
+    """Why a call failed, whichever process made it; empty if it did not fail."""
+    if kept is not None:
+        return kept.diagnosis
+    digest = said[-1].get("diagnosis_hash")
+    if digest:
         return REFUSAL_EXPIRED
+    own = keep.diagnosis(call_id) if digest is not None else None
+    return "" if digest is None else own.text if own is not None else DIAGNOSIS_NOT_KEPT
 
 
-def _arguments(keep: Keep, bodies: ReadBody, said: list[dict[str, Any]]) -> "tuple[Any, NoArguments | None]":
+def _stages(said: list[dict[str, Any]]) -> list[StageTime]:
+    times = next((one["stage_us"] for one in reversed(said) if one.get("stage_us")), ())
+    begins = accumulate(times, initial=0)
+    return [
+        StageTime(stage=stage, began_us=began, took_us=took)
+        for stage, began, took in zip(STAGES, begins, times, strict=False)
+    ]
+
+
+def _arguments(
+    keep: Keep, bodies: ReadBody, said: list[dict[str, Any]], refusal: KeptRefusal | None
+) -> "tuple[Any, NoArguments | None]":
     """The arguments of a call, or why there are none."""
     if kept := next((str(one["argument_hash"]) for one in said if one.get("has_arguments")), ""):
         try:
             return json.loads(bodies(kept)), None
         except BodyUnavailable as error:
-            return None, error.state.value
+            is_gone = error.state is BodyState.MISSING and "diagnosis_hash" in said[-1]
+            return None, "expired" if is_gone else error.state.value
         except (KeyError, ValueError):
             return None, "missing"
+    if refusal is not None and said[0].get("has_arguments") is None:
+        return refusal.received, None if refusal.received is not None else "unreadable"
     return None, _why_not_kept(keep, said[0])
 
 
@@ -522,7 +590,7 @@ def _why_not_kept(keep: Keep, invoked: dict[str, Any]) -> "NoArguments":
     if invoked.get("repeats"):
         return "repeated"
     if invoked.get("has_arguments") is None:
-        return "refused"
+        return "expired" if invoked.get("diagnosis_hash") else "refused"
     tool = keep.try_get(f"{invoked.get('tool')}@{invoked.get('version')}")
     if tool is None or tool.definition_hash != invoked.get("definition_hash"):
         return "unknown"  # the definition is gone, which alone tells whether arguments are secret

@@ -5,18 +5,13 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from toolkeep.approval.question_text import name
 from toolkeep.errors import TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
-from toolkeep.limits import BODY_ARGUMENT_BYTES, KIB
 from toolkeep.server.api import audit_routes
-from toolkeep.server.api.common_parameters import ID
-from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
 from toolkeep.server.web.browser_security import security_headers
-from toolkeep.server.web.templates_env import kind_text
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -29,18 +24,6 @@ _TYPES: Final = (
 )  # fmt: skip
 _STATUSES: Final = ("ok", "error", "refused", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")
-_LEFT_OUT: Final = frozenset(("type", "time", "call"))
-_NO_ARGUMENTS: "Final[dict[audit_routes.NoArguments | None, str]]" = {
-    None: "",
-    "refused": "Not kept: the call was refused before its arguments were known to be valid.",
-    "repeated": "The call ran before, under the same key. Its arguments are those of that call.",
-    "secret": "Not kept: the tool takes secrets.",
-    "too_large": f"Not kept: they are larger than {BODY_ARGUMENT_BYTES // KIB} KiB.",
-    "erased": "They were erased.",
-    "missing": "They are missing: the process ended before they were written.",
-    "changed": "They were changed: they no longer have the hash that was recorded.",
-    "unknown": f"Not kept: the tool took secrets, or they were larger than {BODY_ARGUMENT_BYTES // KIB} KiB.",
-}
 
 
 async def _timeline(service: Service, request: PageRequest) -> Response:
@@ -80,64 +63,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         """Why it failed, as text."""
         code = next((code for one in self.call.records for code in one.codes), "")
         return TITLES[Code(code)] if code in set(Code) else code
-
-
-async def _call(service: Service, request: PageRequest) -> Response:
-    try:
-        found = await audit_routes.call_records(service.keep, request.caller, request.names["id"])
-    except RequestRefused:
-        # A call that was just approved is not in the log yet.
-        return request.renderer.page(request, "no_call.html")
-    first = found.records[0].record
-    last = found.records[-1]
-    return request.renderer.page(
-        request,
-        "call.html",
-        call=found,
-        first=first,
-        last=last,
-        no_arguments=_NO_ARGUMENTS[found.no_arguments],
-        asked_at=next((one.record["asked_at"] for one in found.records if "asked_at" in one.record), None),
-        steps=[
-            {
-                "view": one,
-                "title": _title(one.record),
-                "facts": _facts(one.record),
-                "codes": _codes(one.record),
-            }
-            for one in found.records
-        ],
-    )
-
-
-def _title(record: dict[str, Any]) -> str:
-    """What a record says, as text."""
-    if record.get("type") != "Approval":
-        return kind_text(record.get("type", ""))
-    if record.get("way") == "refused":
-        return f"Denied by {name(record['approver'])}" if record.get("approver") else "Nobody approved it"
-    earlier = " earlier" if record.get("way") in ("session", "rule") else ""
-    return f"Approved{earlier} by {name(record.get('approver', ''))}"
-
-
-def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """The details of a record as text."""
-    return [
-        (key.replace("_", " "), _words(value))
-        for key, value in record.items()
-        if key not in _LEFT_OUT and value not in (None, "", [], {})
-    ]
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return value if isinstance(value, str) else canonical_bytes(value).decode()
-
-
-def _codes(record: dict[str, Any]) -> list[tuple[str, str]]:
-    found = [str(code) for code in record.get("codes") or ()]
-    return [(code, TITLES[Code(code)] if code in set(Code) else "") for code in found]
 
 
 async def _receipt(service: Service, request: PageRequest) -> Response:
@@ -191,5 +116,4 @@ ROUTES: Final = (
     page_route(
         "POST", "/ui/audit/{index}/receipt:verify", _verify_receipt, _SCOPES, _INDEX, audit_routes.ORIGIN
     ),
-    page_route("GET", "/ui/calls/{id}", _call, _SCOPES, ID),
 )

@@ -142,6 +142,7 @@ document.addEventListener("click", async (event) => {
 async function copy(button) {
   const text = document.querySelector(button.dataset.copy).textContent;
   const label = button.querySelector(".label");
+  button.dataset.label ??= label.textContent;
   try {
     await navigator.clipboard.writeText(text);
     label.textContent = "Copied";
@@ -149,7 +150,7 @@ async function copy(button) {
   } catch {
     label.textContent = "Not allowed";
   }
-  setTimeout(() => (label.textContent = "Copy"), 1500);
+  setTimeout(() => (label.textContent = button.dataset.label), 1500);
 }
 
 function showLock(button) {
