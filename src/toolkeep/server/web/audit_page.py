@@ -25,6 +25,8 @@ _TYPES: Final = (
     "ToolCompleted", "SessionEnded", "OperatorChange", "AuditAlarm", "AnsweredLate", "AnswersSigned",
     "WorkerRefused", "WorkersDisagreed",
 )  # fmt: skip
+_PASSED: Final = ("ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ToolCompleted")
+"""The kinds of records that say how far a call came."""
 _STATUS_WORDS: Final = {
     "ok": "went well", "error": "failed", "refused": "refused", "pending": "pending",
     "allow": "allowed by policy", "deny": "denied by policy",
@@ -49,7 +51,7 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         "rows": rows,
         "more": more,
         "is_filtered": bool(kept),
-        "stages": _TYPES,
+        "stages": _PASSED,
         "kept": urlencode(kept),
     }
     if request.wants_part:
