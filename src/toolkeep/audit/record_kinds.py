@@ -158,7 +158,7 @@ class OperatorChange(Record, frozen=True, kw_only=True, gc=False):
     time: str
     type: str = "OperatorChange"
     way: str
-    """`page` or `http`."""
+    """`page`, `http` or `terminal`."""
     what: str
     """`tool accepted`, `tool kept out`, `danger`, `grant` or `policies`."""
 

@@ -54,6 +54,17 @@ class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True):
         return self.origin, self.name
 
 
+class StoredPolicies(msgspec.Struct, frozen=True, kw_only=True):
+    """Policies that a person put in force, beside those of the configuration."""
+
+    name: str
+    text: str
+    examples: str = ""
+    """YAML, as in a file beside policies."""
+    put_by: str
+    put_at: str
+
+
 def accepted(pin: Pin) -> Pin:
     """The pin after the pending definition was accepted; the version is bumped by the kind of change."""
     if pin.pending is None:
@@ -172,6 +183,12 @@ class RegistryState(Protocol):
     def drop_flow(self, key: tuple[str, str]) -> None:
         """Forget the declared flow of a tool."""
 
+    def policies(self) -> Iterable[StoredPolicies]:
+        """The policies that people put in force, by name."""
+
+    def put_policies(self, name: str, stored: StoredPolicies | None) -> None:
+        """Store policies instead of earlier ones of that name; None removes them."""
+
 
 class MemoryState:
     """In-memory registry state."""
@@ -180,6 +197,7 @@ class MemoryState:
         self._switches: dict[str, bool] = {}
         self._pins: dict[tuple[str, str], Pin] = {}
         self._flows: dict[tuple[str, str], DeclaredFlow] = {}
+        self._policies: dict[str, StoredPolicies] = {}
 
     def switches(self) -> Mapping[str, bool]:
         """Enabled or disabled, by case-folded `name` or `name@version`."""
@@ -234,3 +252,13 @@ class MemoryState:
     def drop_flow(self, key: tuple[str, str]) -> None:
         """Forget the declared flow of a tool."""
         self._flows.pop(key, None)
+
+    def policies(self) -> Iterable[StoredPolicies]:
+        """The policies that people put in force, by name."""
+        return tuple(self._policies[name] for name in sorted(self._policies))
+
+    def put_policies(self, name: str, stored: StoredPolicies | None) -> None:
+        """Store policies instead of earlier ones of that name; None removes them."""
+        self._policies = {key: held for key, held in self._policies.items() if key != name}
+        if stored is not None:
+            self._policies[name] = stored

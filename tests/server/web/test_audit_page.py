@@ -12,7 +12,6 @@ import pytest
 from tests.server.web.test_app import Visitor, visit
 from toolkeep import Answer, Keep, Question, Secret, ToolFailed, open_keep, tool
 from toolkeep.audit.findings import Finding, Kind, Report
-from toolkeep.config.schema import FILE_SCHEMA
 from toolkeep.limits import BODY_ARGUMENT_BYTES
 from toolkeep.server.api import audit_routes
 from toolkeep.server.web.static_files import Assets
@@ -277,16 +276,6 @@ def test_a_call_says_who_answered_and_when_it_was_asked_for(
 def send_away() -> str:
     """Fail after somebody agreed."""
     raise ToolFailed("There is no such place.")
-
-
-def test_the_page_names_the_key_of_the_configuration_that_takes_policies(keep: Keep) -> None:
-    async def act(visitor: Visitor) -> str:
-        text = '@id("all") permit (principal, action, resource);'
-        return (await visitor.post("/ui/policies:check", {"text": text})).body.decode()
-
-    keys = re.findall(r"<code>([a-z_./]*)</code>", visit(keep, act))
-    assert keys == ["policies", ".agent/config.yml"]
-    assert "policies" in FILE_SCHEMA["properties"]
 
 
 def test_a_report_is_shown_with_and_without_the_logs_of_other_servers() -> None:

@@ -189,6 +189,11 @@ def _seen(value: Any) -> Any:
     return "\n".join(map(sanitize_line, cut.split("\n")))
 
 
+def shown_text(text: str) -> Markup:
+    """Text as it is shown: escaped, with invisible characters made visible."""
+    return escape(_seen(text))
+
+
 def editable(value: Any) -> Markup:
     """Text for an input field: escaped, and otherwise unchanged."""
     return escape("" if value is None else value)
