@@ -1,6 +1,9 @@
 """The timeline of calls: filters keep calls whole, and a call says why it has no arguments."""
 
+import csv
 import html
+import io
+import json
 import re
 from typing import Annotated, Any, Literal
 
@@ -41,7 +44,8 @@ def calls(keep: Keep) -> None:
         '@id("all") permit (principal, action, resource);'
         '@id("no") forbid (principal, action == Action::"call", resource == Tool::"write_down");'
     )
-    assert keep.call_sync("add", {"a": 1}, agent="operator").status == "ok"
+    made = keep.call_sync("add", {"a": 1}, agent="operator", session="desk-7", conversation="talk")
+    assert made.status == "ok"
     assert keep.call_sync("write_down", {"text": "x"}, agent="operator").status == "error"
     assert keep.call_sync("add", {"a": "one"}, agent="operator").status == "error"
 
@@ -59,6 +63,13 @@ def calls(keep: Keep) -> None:
         ("?status=refused", [("add", "refused"), ("write_down", "refused")]),
         ("?status=refused&tool=add", [("add", "refused")]),
         ("?status=deny&tool=add", []),
+        ("?code=ACODE-TSR-004", [("add", "refused")]),
+        ("?text=PERMITTED", [("write_down", "refused")]),
+        ("?text=desk-7&hours=1", [("add", "ok")]),
+        ("?session=desk-7&conversation=talk", [("add", "ok")]),
+        ("?session=desk", []),
+        ("?slower_ms=600000", []),
+        ("?slower_ms=0&status=ok", [("add", "ok")]),
     ],
 )
 @pytest.mark.parametrize("shown", [40, 1])
@@ -69,6 +80,34 @@ def test_a_filter_shows_whole_calls_with_the_outcome_that_they_had(
     monkeypatch.setattr("toolkeep.server.web.audit_page._SHOWN", shown)
     calls(keep)
     assert visit(keep, lambda visitor: timeline(visitor, query)) == expected
+
+
+@pytest.mark.spec("WEB-2")
+def test_what_is_filtered_is_exported_and_listed_over_http(keep: Keep) -> None:
+    calls(keep)
+    keep.call_sync("=cmd()", {}, agent="operator")
+
+    async def act(visitor: Visitor) -> list[Any]:
+        query = "?status=refused&hours=1"
+        return [
+            (await visitor.get(f"/ui/audit/export{query}&format=csv")).body.decode(),
+            (await visitor.get(f"/ui/audit/export{query}&format=jsonl")).body.decode(),
+            (await visitor.operator.get(f"/v1/audit/calls{query}")).data,
+            (await visitor.operator.get("/v1/audit/calls?hours=x")).status,
+            (await visitor.get(f"/ui/audit{query}&tool=add")).body.decode(),
+        ]
+
+    table, lines, listed, status, page = visit(keep, act)
+    read = list(csv.DictReader(io.StringIO(table)))
+    assert [row["tool"] for row in read] == ["'=cmd()", "add", "write_down"]
+    assert [json.loads(line) for line in lines.splitlines()] == listed["items"]
+    assert [(one["tool"], one["codes"]) for one in listed["items"][1:]] == [
+        ("add", ["ACODE-TSR-004"]),
+        ("write_down", ["ACODE-TSR-027"]),
+    ]
+    assert (status, listed["next"]) == (400, None)
+    assert 'value="refused" selected' in page
+    assert "format=csv&amp;agent=" not in page
 
 
 @pytest.mark.parametrize("scanned", [5_000, 7, 5])

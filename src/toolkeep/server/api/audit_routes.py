@@ -11,6 +11,7 @@ import heapq
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, islice, takewhile
@@ -30,9 +31,10 @@ from toolkeep.audit.errors import (
 from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal, parse_kept
 from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.record_kinds import STAGES
-from toolkeep.errors import Code, NotRecorded, StoreUnavailable
+from toolkeep.errors import TITLES, Code, NotRecorded, StoreUnavailable
+from toolkeep.host import clock
 from toolkeep.keep.keep import Keep
-from toolkeep.limits import SCANNED_RECORDS
+from toolkeep.limits import PAGE_MOST, SCANNED_RECORDS
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, decode_cursor, encode_cursor
 from toolkeep.server.api.session_routes import note_shown
@@ -70,6 +72,11 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The server whose log it is in, where servers share a database."""
     origin: str = ""
     """The name of that log."""
+    session: str = ""
+    conversation: str = ""
+    """As the caller named them, where the record tells it."""
+    took_us: int = 0
+    """How long the call took, where the record tells it."""
 
     @property
     def newest(self) -> "RecordSummary":
@@ -179,6 +186,21 @@ class RecordFilters(msgspec.Struct, frozen=True, kw_only=True):
             and self.status in (None, summary.status, summary.decision)
         )
 
+
+class CallFilters(RecordFilters, frozen=True, kw_only=True):
+    """Which calls are wanted."""
+
+    session: str | None = None
+    conversation: str | None = None
+    code: str | None = None
+    """An error code."""
+    text: str | None = None
+    """Part of a name, an id, or the title of an error."""
+    hours: str | None = None
+    """Only calls of the last hours."""
+    slower_ms: str | None = None
+    """Only calls that took longer."""
+
     def fits_call(self, call: "CallSummary") -> bool:
         """Whether a call matches, by its outcome and all of its records."""
         return (
@@ -186,7 +208,18 @@ class RecordFilters(msgspec.Struct, frozen=True, kw_only=True):
             and self.tool in (None, call.newest.tool)
             and self.type in (None, *call.types)
             and self.status in (None, call.outcome, *(one.decision for one in call.records))
+            and self.session in (None, call.session)
+            and self.conversation in (None, call.conversation)
+            and self.code in (None, *call.codes)
+            and (self.slower_ms is None or call.took_us > int(self.slower_ms) * 1000)
+            and (self.text is None or self.text.casefold() in call.words)
         )
+
+    def since(self) -> str:
+        """Before this time no record is wanted; empty for any."""
+        if self.hours is None:
+            return ""
+        return clock.stamp(time.time() - int(self.hours) * 3600)
 
 
 class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +236,33 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
     def types(self) -> set[str]:
         """The types of its records."""
         return {one.type for one in self.records}
+
+    @property
+    def session(self) -> str:
+        """The session that its caller named."""
+        return next((one.session for one in self.records if one.session), "")
+
+    @property
+    def conversation(self) -> str:
+        """The conversation that its caller named."""
+        return next((one.conversation for one in self.records if one.conversation), "")
+
+    @property
+    def codes(self) -> list[str]:
+        """Why it failed."""
+        return [code for one in self.records for code in one.codes]
+
+    @property
+    def took_us(self) -> int:
+        """How long it took."""
+        return max(one.took_us for one in self.records)
+
+    @property
+    def words(self) -> str:
+        """What a search for text looks at."""
+        titles = [TITLES[Code(code)] for code in self.codes if code in set(Code)]
+        said = (self.newest.call, self.newest.tool, self.newest.agent, self.session, self.conversation)
+        return "\n".join((*said, *self.codes, *titles)).casefold()
 
     @property
     def outcome(self) -> str:
@@ -295,8 +355,62 @@ def _logs(keep: Keep) -> list[_ServerLog]:
     return [_ServerLog(record.log, remote.server, record.log.public_key().name), *others]
 
 
+class CallView(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in a list."""
+
+    call: str
+    time: str
+    tool: str
+    agent: str
+    session: str
+    conversation: str
+    outcome: str
+    codes: list[str]
+    took_us: int
+    server: str = ""
+
+    @classmethod
+    def of(cls, call: CallSummary) -> "CallView":
+        """What a list tells of a call."""
+        return cls(
+            call=call.newest.call,
+            time=call.records[-1].time,
+            tool=call.newest.tool,
+            agent=call.newest.agent,
+            session=call.session,
+            conversation=call.conversation,
+            outcome=call.outcome,
+            codes=call.codes,
+            took_us=call.took_us,
+            server=call.newest.server,
+        )
+
+
+class CallPage(Page, frozen=True, kw_only=True):
+    """Some of the calls."""
+
+    items: list[CallView]
+
+
+EXPORTED: Final = 10_000
+"""Maximum number of calls in one export; more are read with `toolkeep audit export`."""
+
+
+async def export_calls(keep: Keep, caller: Caller, filters: CallFilters) -> list[CallView]:
+    """The newest calls that fit, page after page."""
+    found: list[CallView] = []
+    cursor: str | None = None
+    while len(found) < EXPORTED:
+        page = await list_calls(keep, caller, filters, limit=PAGE_MOST, cursor=cursor)
+        found += [CallView.of(one) for one in page.items if one.newest.call]
+        cursor = page.next
+        if cursor is None:
+            break
+    return found[:EXPORTED]
+
+
 async def list_calls(
-    keep: Keep, caller: Caller, filters: RecordFilters, *, limit: int, cursor: str | None = None
+    keep: Keep, caller: Caller, filters: CallFilters, *, limit: int, cursor: str | None = None
 ) -> Page:
     """The newest calls that a caller may see, with all of their records, filtered."""
     find = partial(_call_page, caller=caller, filters=filters, limit=limit)
@@ -304,7 +418,7 @@ async def list_calls(
 
 
 def _call_page(
-    log: ReadableLog, stop: int | None, *, caller: Caller, filters: RecordFilters, limit: int
+    log: ReadableLog, stop: int | None, *, caller: Caller, filters: CallFilters, limit: int
 ) -> tuple[list[CallSummary], int]:
     """The newest calls before an index, and the index to go on before; 0 at the end."""
     entries = list(islice(log.read_back(stop), SCANNED_RECORDS))
@@ -318,13 +432,17 @@ def _call_page(
     _complete(log, grouped, entries, owners)
     earlier = _calls_from(log, stop) if stop else set()
     shown: list[CallSummary] = []
+    since = filters.since()
     for call in grouped.values():
+        if since and call.records[-1].time < since:
+            continue
         # A call that ended on an earlier page was shown there with all of its records.
         if call.newest.call not in earlier and filters.fits_call(call):
             shown.append(call)
             if len(shown) == limit:
                 return shown, call.newest.index
-    return shown, entries[-1].index if entries else 0
+    is_over = not entries or str(entries[-1].record.get("time", "")) < since
+    return shown, 0 if is_over else entries[-1].index
 
 
 def _complete(
@@ -390,6 +508,9 @@ def _summary(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
         status=str(said.get("status") or decision or said.get("outcome") or _approved(said)),
         decision=decision,
         codes=[str(code) for code in said.get("codes", ())],
+        session=str(said.get("session", "")) if said.get("type") == "ToolInvoked" else "",
+        conversation=str(said.get("conversation", "")),
+        took_us=sum(said.get("stage_us") or ()) or int(said.get("execute_us") or 0),
     )
 
 
@@ -667,6 +788,16 @@ async def _list(service: Service, request: Request) -> Response:
     )
 
 
+async def _calls(service: Service, request: Request) -> Response:
+    query = request.query
+    filters = CallFilters(**{name: query[name] for name in CallFilters.__struct_fields__})
+    found = await list_calls(
+        service.keep, request.caller, filters, limit=query["limit"], cursor=query["cursor"]
+    )
+    calls = [CallView.of(one) for one in found.items if one.newest.call]
+    return json_response(CallPage(items=calls, next=found.next))
+
+
 async def _show(service: Service, request: Request) -> Response:
     index, origin = int(request.names["index"]), str(request.query["origin"])
     return json_response(await show_record(service.keep, request.caller, index, origin))
@@ -747,6 +878,32 @@ ROUTES: Final = (
             CURSOR,
         ),
         gives={200: ResponseSpec(about="One page; a short page may not be the last.", kind=RecordPage)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit/calls",
+        name="listCalls",
+        about="Calls with their outcomes, newest first: with the scope audit:read all, else the agent's own.",
+        handler=_calls,
+        scopes=_SEERS,
+        tag="audit",
+        parameters=(
+            Parameter(name="agent", about="Only calls of this agent."),
+            Parameter(name="tool", about="Only calls of this tool."),
+            Parameter(name="type", about="Only calls with a record of this type."),
+            Parameter(name="status", about="Only calls of this outcome, or of this decision."),
+            Parameter(name="session", about="Only calls of this session."),
+            Parameter(name="conversation", about="Only calls of this conversation."),
+            Parameter(name="code", about="Only calls with this error code."),
+            Parameter(name="text", about="Only calls with this text in a name, id or reason."),
+            Parameter(name="hours", about="Only calls of the last hours.", pattern=r"[0-9]{1,5}", longest=5),
+            Parameter(
+                name="slower_ms", about="Only calls that took longer.", pattern=r"[0-9]{1,9}", longest=9
+            ),
+            LIMIT,
+            CURSOR,
+        ),
+        gives={200: ResponseSpec(about="One page; a short page may not be the last.", kind=CallPage)},
     ),
     Route(
         method="GET",

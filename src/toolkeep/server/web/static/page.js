@@ -507,3 +507,14 @@ settle(document);
 listen();
 const themeButton = document.getElementById("theme");
 if (themeButton) nameTheme(themeButton, document.documentElement.dataset.theme ?? "system");
+
+// --- filters in the address ----------------------------------------------------------------------------------------
+
+// So that Back, reloading and a copied address show the same calls.
+document.addEventListener("htmx:config:request", (event) => {
+  const form = event.target.closest?.("form[data-in-url]");
+  if (!form) return;
+  const chosen = [...new FormData(form)].filter(([, value]) => value);
+  const query = new URLSearchParams(chosen).toString();
+  history.replaceState(history.state, "", query ? `${form.action}?${query}` : form.action);
+});
