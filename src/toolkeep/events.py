@@ -54,6 +54,7 @@ __all__ = [
     "ValidationPassed",
     "WorkerAnsweredLate",
     "WorkerRefused",
+    "WorkersDisagreed",
 ]
 
 
@@ -403,6 +404,22 @@ class WorkerAnsweredLate(Event, frozen=True, kw_only=True):
     """How the run ended, as a result says it."""
     is_settled: bool
     """Whether the outcome of the call is known now."""
+    correlation_id: str
+
+
+class WorkersDisagreed(Event, frozen=True, kw_only=True):
+    """Two workers gave different results for the same deterministic call."""
+
+    tool_name: str
+    agent: str
+    call_id: str
+    worker: str
+    """Whose result the caller has."""
+    other_worker: str
+    decided_by: str
+    """`server`, or the name of a third worker; empty if nothing could decide."""
+    quarantined: tuple[str, ...]
+    """The workers that take no more calls; empty if it is not known who is wrong."""
     correlation_id: str
 
 

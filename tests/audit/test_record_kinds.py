@@ -30,12 +30,15 @@ FLOW = st.builds(
     secret=st.booleans(),
     session=TEXT,
 )
+TIMES = st.lists(st.integers(0, 2**53 - 1), max_size=7).map(tuple)
 FIELDS = {
     str: TEXT,
     FlowRecord | UnsetType: FLOW | st.just(UNSET),
     str | UnsetType: TEXT | st.just(UNSET),
     tuple[str, ...]: NAMES,
     tuple[str, ...] | UnsetType: NAMES | st.just(UNSET),
+    tuple[int, ...]: TIMES,
+    tuple[int, ...] | UnsetType: TIMES | st.just(UNSET),
     bool: st.booleans(),
     bool | UnsetType: st.booleans() | st.just(UNSET),
     int: st.integers(-(2**53) + 1, 2**53 - 1),
@@ -79,6 +82,7 @@ def test_every_kind_is_tried() -> None:
     assert {kind.__name__ for kind in KINDS} == {
         "ToolInvoked", "CapabilityCheck", "PolicyDecision", "ApprovalGiven", "ServerAsked", "ToolCompleted", "SessionEnded",
         "OperatorChange", "AuditAlarm", "RanElsewhere", "AnsweredLate", "AnswersSigned", "WorkerRefused",
+        "WorkersDisagreed",
     }  # fmt: skip
     assert all(getattr(record_kinds, kind.__name__) is kind for kind in KINDS)
 

@@ -12,7 +12,7 @@ from toolkeep.errors import Code
 from toolkeep.events import Event, WorkerAnsweredLate, WorkerRefused
 from toolkeep.execution.runner import RunRefused
 from toolkeep.fleet.dispatcher import Ran, Refused
-from toolkeep.fleet.fleet_runner import FleetReports
+from toolkeep.fleet.fleet_runner import FleetReports, Samples
 from toolkeep.fleet.messages import Answer, Failure
 from toolkeep.keep import fleet_records
 from toolkeep.keep.fleet_records import FleetRecords
@@ -29,12 +29,14 @@ FAILED = Answer("c.0", "", (), failure=Failure(Code.TOOL_FAILED.value, "The disk
 class LostWorkers:
     """Workers that are gone when they have a call; `answered` comes before the call has ended."""
 
+    sample = 0.0
+
     def __init__(self, answered: Answer | None = None) -> None:
         self.reports: FleetReports
         self.ran: list[str] = []
         self._answered = answered
 
-    def report_to(self, reports: FleetReports) -> None:
+    def report_to(self, reports: FleetReports, _: Samples) -> None:
         self.reports = reports
 
     def runs(self, _: RegisteredTool) -> bool:

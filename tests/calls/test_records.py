@@ -131,6 +131,8 @@ def test_a_call_that_works_leaves_the_whole_chain() -> None:
     assert result.decision is not None
     for record in records:
         assert record.pop("time").endswith("+00:00")
+    stages = records[-1].pop("stage_us")
+    assert (len(stages), min(stages) >= 0, stages[5] >= int(result.execute_ms * 1000)) == (7, True, True)
     policy = result.decision.to_dict()
     assert records == [
         {
@@ -398,6 +400,8 @@ def test_arguments_and_text_of_a_call_that_is_refused_by_validation_lie_beside_t
         ("(object, 2 properties)", False),
         ("(object, 1 property)", False),
     ]
+    with AuditLog(folder) as log:
+        assert [len(entry.record["stage_us"]) for entry in log.read()] == [2] * 5, "admit, validate"
     (problem,) = kept[0].problems
     assert (problem.path, problem.actual) == ("/path", "3")
 

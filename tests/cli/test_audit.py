@@ -80,6 +80,17 @@ def test_the_records_of_a_call_are_listed_and_shown_with_their_bodies(project: P
     assert [row["type"] for row in listed] == types
     shown = data(project, "audit", "show", call)
     assert (shown[0]["arguments"], shown[3]["result"]["Message"][:5]) == ({"name": "Ada"}, "Hello")
+    assert shown[0]["sentence"].startswith(
+        "operator called agent_hello_world: allowed by its grant, done in "
+    )
+    refused = run(project, "call", "agent_hello_world", '{"nme": "Ada"}')
+    assert refused.exit_code != 0
+    (told,) = data(project, "audit", "show", data(project, "audit", "list", "--limit", "1")[0]["call"])
+    assert (told["received"], told["refusal"][0]) == (
+        {"nme": "Ada"},
+        "Call to 'agent_hello_world' refused: 2 problems.",
+    )
+    assert "arguments are not valid at /name: required property" in told["sentence"]
     assert data(project, "audit", "show", "3") == [shown[3]]
     assert data(project, "audit", "list", "--tool", "other") == []
 

@@ -1,6 +1,7 @@
 """`toolkeep policy`: policies are checked before they are used, and every decision can be explained."""
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -160,12 +161,12 @@ def test_names_types_and_dead_rules_are_found() -> None:
     here = "✗ <home>/.agent/policies/main.cedar"
     assert shown("policy", "check", has=files(WRONG)).split("\n") == [
         "exit 1",
-        f"{here}:1:1: policy 'agent' names Agent::\"writr\", which does not exist; did you mean 'writer'?",
-        f"{here}:3:1: policy 'tool' names Tool::\"fetch_pge\", which does not exist; did you mean 'fetch_page'?",
-        f"{here}:5:1: policy 'action' names Action::\"cal\", which does not exist; did you mean 'call'?",
-        f"{here}:7:1: policy 'attribute' reads resource.dangr, which does not exist; did you mean 'danger'?",
+        f"{here}:2:29: policy 'agent' names Agent::\"writr\", which does not exist; did you mean 'writer'?",
+        f"{here}:4:64: policy 'tool' names Tool::\"fetch_pge\", which does not exist; did you mean 'fetch_page'?",
+        f"{here}:6:38: policy 'action' names Action::\"cal\", which does not exist; did you mean 'call'?",
+        f"{here}:8:72: policy 'attribute' reads resource.dangr, which does not exist; did you mean 'danger'?",
         (
-            f"{here}:9:1: policy 'argument' reads the argument 'ur', which is not an argument of 'fetch_page';"
+            f"{here}:10:103: policy 'argument' reads the argument 'ur', which is not an argument of 'fetch_page';"
             " did you mean 'url'?"
         ),
         (
@@ -848,10 +849,24 @@ def test_a_replay_runs_and_records_nothing() -> None:
         assert (CliRunner().invoke(cli, listed).stdout, before.count("ToolInvoked")) == (before, 3)
 
 
+def test_policies_are_put_in_force_only_by_a_person_or_by_their_hash() -> None:
+    digest = hashlib.sha256(ALL.encode()).hexdigest()
+    with folder_with_files({"all.cedar": ALL}):
+        put = ["policy", "put", "all.cedar"]
+        unasked = CliRunner().invoke(cli, put)
+        assert (unasked.exit_code, f"--hash {digest}" in unasked.output) == (1, True)
+        assert CliRunner().invoke(cli, [*put, "--hash", "0" * 64]).exit_code == 1
+        assert CliRunner().invoke(cli, [*put, "--hash", digest]).exit_code == 0
+        explained = CliRunner().invoke(cli, ["policy", "explain", "agent_hello_world", "name=Ada", "--json"])
+        assert json.loads(explained.stdout)["decided_by"] == ["all"]
+        assert CliRunner().invoke(cli, ["policy", "drop", "other"]).exit_code == 1
+        assert CliRunner().invoke(cli, ["policy", "drop", "all", "--hash", digest]).exit_code == 0
+
+
 def test_policies_that_are_wrong_are_not_replayed() -> None:
     has = {"wrong.cedar": '@id("x") permit (principal, action, resource == Tool::"nobody");'}
     assert shown("policy", "replay", "wrong.cedar", has=has, before=CALLS[:1]) == (
-        "exit 1\n✗ wrong.cedar:1:1: policy 'x' names Tool::\"nobody\", which does not exist; name one that exists\n"
+        "exit 1\n✗ wrong.cedar:1:55: policy 'x' names Tool::\"nobody\", which does not exist; name one that exists\n"
     )
 
 

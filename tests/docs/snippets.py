@@ -53,6 +53,7 @@ _VARYING = {
     re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{40,}={1,2}"): "BASE64",
     re.compile(r'(?<="hash": ")[0-9a-f]{64}'): "HASH",
     re.compile(r'(?<="execute_us": )\d+'): "N",
+    re.compile(r'(?<="stage_us": \[)[\d,\s]+'): "N",
 }
 """What is another at each run: ids, times, keys, hashes over them, how long something took."""
 

@@ -21,6 +21,7 @@ from toolkeep.audit.record_kinds import (
     RanElsewhere,
     SessionEnded,
     WorkerRefused,
+    WorkersDisagreed,
     written,
 )
 from toolkeep.cli.audit import command
@@ -102,7 +103,14 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
         log.append(msgspec.to_builtins(ended)).result()
         alarm = AuditAlarm(alarm="a", checkpoints=(), origin="o", reason="r", time=ended.time, witness="")
         log.append(msgspec.json.decode(written(alarm))).result()
-        for kind in (OperatorChange, RanElsewhere, AnsweredLate, AnswersSigned, WorkerRefused):
+        for kind in (
+            OperatorChange,
+            RanElsewhere,
+            AnsweredLate,
+            AnswersSigned,
+            WorkerRefused,
+            WorkersDisagreed,
+        ):
             blank = dict.fromkeys(kind.__struct_fields__, "") | {"type": kind.__name__}
             log.append(blank).result()
         return [entry.record for entry in (*record.log.entries, *log.read())]

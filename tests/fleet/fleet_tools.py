@@ -1,11 +1,12 @@
 """Tools that workers run; a sandboxed process imports this file."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from toolkeep import ToolContext, Touches, tool
+from toolkeep import Secret, ToolContext, Touches, tool
 
 STRICT: dict[str, Any] = {"constraints": {"required_isolation": "strict", "max_execution_time": 60}}
 NOTHING: dict[str, Any] = {**STRICT, "side_effects": ["None"]}
@@ -88,3 +89,39 @@ def reach(url: Annotated[str, Touches("net.read")]) -> str:
 def add(a: int, b: int) -> int:
     """Add two numbers where nothing is within reach."""
     return a + b
+
+
+@tool(**NOTHING, determinism="Pure")
+def reverse(text: str) -> str:
+    """Say it backwards."""
+    return text[::-1]
+
+
+@tool(**NOTHING, determinism="Pure")
+def guess() -> str:
+    """Declared as it is not: every run gives another result."""
+    return os.urandom(8).hex()
+
+
+@tool(**NOTHING, determinism="NonDeterministic")
+def ponder(text: str) -> str:
+    """Say it, and perhaps another time something else."""
+    return text
+
+
+@tool(**NOTHING, determinism="Deterministic")
+def unlock(text: Annotated[str, Secret()]) -> int:
+    """Take a secret."""
+    return len(text)
+
+
+@tool(**NOTHING, capabilities=["fs.read"], determinism="Pure")
+def peek(path: Annotated[str, Touches("fs.read")]) -> str:
+    """Read a file, which other machines need not have."""
+    return Path(path).read_text()
+
+
+@tool(**STRICT, danger="low", determinism="Pure")
+def change(text: str) -> str:
+    """Say nothing of side effects, so that it may have some."""
+    return text

@@ -75,6 +75,7 @@ class Server:
         runs_on: Mapping[str, str | None] | None = None,
         lease_s: float = LEASE,
         agents: dict[str, Grant] | None = None,
+        sample: float = 0.0,
         **settings: Any,
     ) -> None:
         self.key = key
@@ -84,6 +85,7 @@ class Server:
             workers=tuple(workers),
             runs_on=dict.fromkeys(NAMES, "") if runs_on is None else dict(runs_on),
             lease_s=lease_s,
+            sample=sample,
         )
 
         def runner(grant_of: GrantOf) -> FleetRunner:

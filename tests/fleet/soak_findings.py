@@ -11,6 +11,7 @@ from toolkeep.storage.log.verify_folder import verify
 
 UNKNOWN = Code.OUTCOME_UNKNOWN.value
 NOT_RUN = (Code.WORKER_UNAVAILABLE.value, Code.STORE_UNAVAILABLE.value)
+_LOOKED_AT = ("type", "call", "status", "is_settled", "reason", "count")
 SETTLE_S = 10.0
 """How long a worker that was cut off may take, once healed, to connect again and to answer."""
 
@@ -138,11 +139,14 @@ def last_tick(ticks: Path) -> float:
 
 
 def _records(state: Path) -> list[dict[str, Any]]:
+    """Of those that say how a call ended, or that a frame was refused, what is looked at."""
     found = []
     for segment in sorted((state / "audit" / "segments").iterdir()):
         for line in segment.read_bytes().split(b"\n"):
             if line.strip(b"\0"):
-                found.append(json.loads(line)["record"])
+                record = json.loads(line)["record"]
+                if "status" in record or record["type"] == "WorkerRefused":
+                    found.append({key: record[key] for key in _LOOKED_AT if key in record})
     return found
 
 

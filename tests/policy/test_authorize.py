@@ -268,7 +268,7 @@ def test_nothing_is_permitted_while_the_policies_cannot_be_used(
     judge = authorizer(root, ALL.replace("resource)", 'resource == Tool::"nothing")'))
     code, _, message = reason(judged(judge, THINK))
     assert code is Code.POLICIES_INVALID
-    assert message.startswith("No call is permitted: file:1:1: policy 'all' names Tool::\"nothing\"")
+    assert message.startswith("No call is permitted: file:1:75: policy 'all' names Tool::\"nothing\"")
     judged(judge, THINK)
     (told,) = caplog.records  # the operator reads it once, not for each call
     assert (told.levelname, told.getMessage()) == ("ERROR", f"n{message[1:]}")

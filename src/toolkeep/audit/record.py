@@ -117,6 +117,9 @@ class CallProgress(Protocol):
     def ran_on(self) -> RanOn | None:
         """The worker elsewhere that ran it, if one did."""
 
+    def stage_us(self) -> tuple[int, ...]:
+        """How long each stage took, in microseconds, up to the one where the call is."""
+
     def received(self) -> ReceivedArguments | None:
         """The arguments of a call that did not pass validation, as they may be kept."""
 
@@ -236,7 +239,7 @@ class Recorder:
             return [*_intent_records(trail.recorded), *ran, self._completed(result, trail)]
         # Refused by validation: no policy was evaluated, so there is no decision to record.
         if trail.checked is None:
-            last = _final_record(self._invoked(trail, result.argument_hash), result)
+            last = _final_record(self._invoked(trail, result.argument_hash), result, trail)
             return [self._explained(last, result, trail)]
         if result.is_repeated:
             invoked = self._invoked(trail, result.argument_hash)
@@ -247,7 +250,7 @@ class Recorder:
             denied_by, waited = (result.error.denied_by, result.error.waited) if result.error else ("", None)
             refused = Approval(approver=denied_by, way="refused", id=waited.id if waited else "")
             chain.append(_approval(refused, waited, self._now(), trail.request.id))
-        return [*chain[:-1], self._explained(_final_record(chain[-1], result), result, trail)]
+        return [*chain[:-1], self._explained(_final_record(chain[-1], result, trail), result, trail)]
 
     def _explained(self, record: Record, result: ToolResult, trail: CallProgress) -> Record:
         """The record, with the hash of why the call was refused or failed."""
@@ -329,6 +332,7 @@ class Recorder:
             is_cached=result.is_cached,
             isolation=result.isolation,
             result_hash=result.hash,
+            stage_us=trail.stage_us(),
             status=result.status,
             time=self._now(),
             tool=result.tool,
@@ -437,9 +441,9 @@ def _decision(decision: Decision | None, time: str, call: str) -> PolicyDecision
     )
 
 
-def _final_record(record: Record, result: ToolResult) -> Record:
+def _final_record(record: Record, result: ToolResult, trail: CallProgress) -> Record:
     """The final record of a call that was not run, with the reason."""
-    return replace(record, status=result.status, codes=_codes(result))
+    return replace(record, status=result.status, codes=_codes(result), stage_us=trail.stage_us())
 
 
 def _codes(result: ToolResult) -> tuple[str, ...]:

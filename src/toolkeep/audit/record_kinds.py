@@ -16,6 +16,9 @@ VERDICT: Final = (
     "stated by the tool; checked by PolicyDecision, enforced only by the isolation in ToolCompleted"
 )
 
+STAGES: Final = ("admit", "validate", "authorize", "approve", "record", "run", "check")
+"""The stages whose times are recorded; to validate includes to resolve the name and to run hooks."""
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of all audit records."""
@@ -43,6 +46,7 @@ class ToolInvoked(Record, frozen=True, kw_only=True, gc=False):
     repeats: str | UnsetType = UNSET
     """The id of the original call whose result was returned (idempotency)."""
     session: str
+    stage_us: tuple[int, ...] | UnsetType = UNSET
     status: str | UnsetType = UNSET
     time: str
     tool: str
@@ -76,6 +80,7 @@ class PolicyDecision(Record, frozen=True, kw_only=True, gc=False):
     policy_set_hash: str | UnsetType = UNSET
     request_hash: str | UnsetType = UNSET
     spared_by: tuple[str, ...] | UnsetType = UNSET
+    stage_us: tuple[int, ...] | UnsetType = UNSET
     status: str | UnsetType = UNSET
     time: str
     touches: tuple[str, ...] | UnsetType = UNSET
@@ -93,6 +98,7 @@ class ApprovalGiven(Record, frozen=True, kw_only=True, gc=False):
     diagnosis_hash: str | UnsetType = UNSET
     """Of what is kept of the refusal, if the call ended at this stage."""
     id: str
+    stage_us: tuple[int, ...] | UnsetType = UNSET
     status: str | UnsetType = UNSET
     time: str
     type: str = "Approval"
@@ -152,7 +158,7 @@ class OperatorChange(Record, frozen=True, kw_only=True, gc=False):
     time: str
     type: str = "OperatorChange"
     way: str
-    """`page` or `http`."""
+    """`page`, `http` or `terminal`."""
     what: str
     """`tool accepted`, `tool kept out`, `danger`, `grant` or `policies`."""
 
@@ -219,6 +225,30 @@ class AnswersSigned(Record, frozen=True, kw_only=True, gc=False):
     worker: str
 
 
+class WorkersDisagreed(Record, frozen=True, kw_only=True, gc=False):
+    """Two workers gave different results for the same deterministic call (SCL-3)."""
+
+    answer_hash: str
+    call: str
+    decided_by: str
+    """`server`, or the name of a third worker; empty if nothing could decide."""
+    decided_hash: str
+    definition_hash: str
+    key: str
+    other_answer_hash: str
+    other_key: str
+    other_result_hash: str
+    other_worker: str
+    quarantined: tuple[str, ...]
+    """Names of the workers that take no more calls."""
+    result_hash: str
+    time: str
+    tool: str
+    type: str = "WorkersDisagreed"
+    worker: str
+    """Whose result the caller has."""
+
+
 class WorkerRefused(Record, frozen=True, kw_only=True, gc=False):
     """Frames from a worker, or in its name, counted for nothing (SCL-3)."""
 
@@ -250,6 +280,8 @@ class ToolCompleted(Record, frozen=True, gc=False):
     result_hash: str = ""
     result_hash_before: str | UnsetType = UNSET
     """Hash of the output before hooks of the host changed it, if there are hooks."""
+    stage_us: tuple[int, ...] = ()
+    """How long each of the `STAGES` took, up to the one where the call ended; none of a client's result."""
     status: str = ""
     time: str = ""
     tool: str = ""

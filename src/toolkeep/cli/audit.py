@@ -290,6 +290,8 @@ def show_records(which: str, project: Path | None, *, as_json: bool) -> None:
             return bodies.get(digest) if other is None or remote is None else remote.copies.body(digest)
 
         data = [_data(entry, body) for entry in entries]
+        verdict = _verdict(entries, body)
+        data[0] = {**verdict, **data[0]}
         if other is not None:
             data = [{"server": other.server, "origin": other.origin, **one} for one in data]
     if as_json:
@@ -297,6 +299,22 @@ def show_records(which: str, project: Path | None, *, as_json: bool) -> None:
         return
     for one in data:
         print_json(one)
+
+
+def _verdict(entries: "list[Entry]", bodies: Callable[[str], bytes]) -> dict[str, str]:
+    """Who called what, what came of it and why, and what would change it; nothing for a single record."""
+    from toolkeep.audit.call_verdict import verdict_of
+    from toolkeep.audit.kept_refusal import parse_kept
+
+    records = [entry.record for entry in entries]
+    if records[0].get("type") != "ToolInvoked" or (len(records) == 1 and not records[0].get("status")):
+        return {}
+    digest = next((one["diagnosis_hash"] for one in reversed(records) if one.get("diagnosis_hash")), "")
+    kept = None
+    with contextlib.suppress(BodyUnavailable, ValueError):
+        kept = parse_kept(bodies(digest)) if digest else None
+    verdict = verdict_of(records, kept)
+    return {"sentence": verdict.sentence} | ({"remedy": verdict.remedy} if verdict.remedy else {})
 
 
 def _entries(log: "AuditLog", remote: "RemoteLogs | None", which: str) -> "Found":

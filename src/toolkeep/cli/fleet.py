@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.tables import Column, say_table
 from toolkeep.errors import Code, ToolkeepError
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from toolkeep.config.fleet_settings import FleetSettings
     from toolkeep.fleet.identity import PrivateKey
     from toolkeep.fleet.worker_status import WorkerStatus
+    from toolkeep.storage.sqlite.state_db import KeepState
 
 _WAIT_SECONDS: Final = 2.0
 """A worker announces itself once a second."""
@@ -31,7 +32,7 @@ _COLUMNS: Final = (
 
 @click.group("fleet")
 def command() -> None:
-    """See the workers on other machines."""
+    """See the workers on other machines, and restore one."""
 
 
 @command.command("status", short_help="Show which workers are there.")
@@ -47,7 +48,25 @@ def status_command(project: Path | None, *, as_json: bool) -> None:
 
     import msgspec
 
-    from toolkeep.keep.open import open_state, project_folder, read_configuration, server_key
+    from toolkeep.fleet.worker_status import quarantined
+    from toolkeep.keep.open import registry_state, server_key
+    from toolkeep.stores.registry_state import quarantined_workers
+
+    root, settings, state = _opened(project)
+    with registry_state(root) as switches:
+        out = quarantined_workers(switches.switches())
+        if problem := switches.problem():
+            raise ToolkeepError(Code.STORE_UNAVAILABLE, problem, hint="start the shared database")
+    found = asyncio.run(_status(settings, server_key(state)))
+    workers = [quarantined(one) if one.key in out else one for one in found]
+    if as_json:
+        print_json([msgspec.to_builtins(one) for one in workers])
+        return
+    say_table(_COLUMNS, [_row(one) for one in workers])
+
+
+def _opened(project: Path | None) -> "tuple[Path, FleetSettings, KeepState]":
+    from toolkeep.keep.open import open_state, project_folder, read_configuration
 
     root = project_folder(project)
     state = open_state(root)
@@ -55,11 +74,34 @@ def status_command(project: Path | None, *, as_json: bool) -> None:
     if settings is None or state is None:
         hint = "name workers under fleet: in .agent/config.yml, and accept it with `toolkeep accept`"
         raise ToolkeepError(Code.CONFIGURATION_INVALID, "no workers are configured here", hint=hint)
-    workers = asyncio.run(_status(settings, server_key(state)))
+    return root, settings, state
+
+
+@command.command("restore")
+@click.argument("name")
+@project
+@common
+def restore_command(name: str, project: Path | None, *, as_json: bool) -> None:
+    """Let the quarantined worker NAME take calls again.
+
+    It counts within a second in every running server, also in others that share the database. Find out first
+    why its results differed: WorkersDisagreed in the audit log names the call.
+    """
+    from toolkeep.keep.open import registry_state
+    from toolkeep.stores.registry_state import worker_switch
+
+    root, settings, _ = _opened(project)
+    keys = [worker.key for worker in settings.workers if worker.name == name]
+    if not keys:
+        hint = "see: toolkeep fleet status"
+        raise ToolkeepError(Code.CONFIGURATION_INVALID, f"no worker is called {name!r}", hint=hint)
+    with registry_state(root) as switches:
+        for key in keys:
+            switches.put_switch(worker_switch(key), enabled=True)
     if as_json:
-        print_json([msgspec.to_builtins(one) for one in workers])
-        return
-    say_table(_COLUMNS, [_row(one) for one in workers])
+        print_json({"worker": name, "keys": keys})
+    else:
+        say_done(f"worker {name} takes calls again")
 
 
 async def _status(settings: "FleetSettings", key: "PrivateKey") -> "tuple[WorkerStatus, ...]":

@@ -25,7 +25,7 @@ COMMANDS = {
     "disable": "Disable tools.",
     "doctor": "Check which isolation this machine supports.",
     "enable": "Enable tools again.",
-    "fleet": "See the workers on other machines.",
+    "fleet": "See the workers on other machines, and restore one.",
     "init": "Write a commented .agent/config.yml.",
     "install": "Add the keep to an MCP client's configuration.",
     "lint": "Check definitions for problems and improvements.",

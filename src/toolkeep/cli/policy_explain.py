@@ -88,7 +88,9 @@ def command(
 
 
 def _answer(world: ProjectContext, name: str, text: bytes, agent: str, session: str) -> Answer:
-    authorizer = world.authorizer(world.settings.policies, world.settings.examples)
+    authorizer = world.authorizer(
+        (*world.settings.policies, *world.stored_sources()), world.settings.examples
+    )
     checked = world.keep.try_validate_arguments(name, text, agent=agent)
     if isinstance(checked, Refusal):
         return Answer(agent, checked.tool, _before_policy(world, authorizer, checked, name, agent))

@@ -100,6 +100,10 @@ class ProjectContext:
             check=self.check,
         )
 
+    def stored_sources(self) -> list[PolicySource]:
+        """The policies of the state."""
+        return [PolicySource(name=one.name, text=one.text) for one in self.keep.stored_policies]
+
     def check(self, tool: RegisteredTool, arguments: Mapping[str, Any]) -> CheckedCall | Refusal:
         """Validate arguments of a tool in any state."""
         return validate(tool, dict(arguments), self._refusals, "example")

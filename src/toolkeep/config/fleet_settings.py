@@ -47,6 +47,8 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     runs_on: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     """The label of the workers that run a tool, by its name, whatever its definition says; None for here."""
     lease_s: float = 5.0
+    sample: float = 0.0
+    """Share of the deterministic calls that a second worker runs, too, to compare."""
 
 
 class TrustedServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,7 @@ def read_fleet(data: Data | None, absolute: Absolute) -> FleetSettings | None:
         nats=_nats(data["nats"], absolute),
         workers=tuple(msgspec.convert(one, TrustedWorker) for one in data.get("workers") or ()),
         runs_on=data.get("runs_on") or {},
+        sample=float(data.get("sample") or 0),
         **given,
     )
 
@@ -180,6 +183,13 @@ FLEET: Final[Data] = {
             "minimum": 2,
             "maximum": 300,
             "description": "Seconds that a worker which is cut off may go on with a call.",
+        },
+        "sample": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "description": "Share of the deterministic calls that a second worker runs, too: a worker whose "
+            "results differ is quarantined.",
         },
         "runs_on": {
             "type": "object",

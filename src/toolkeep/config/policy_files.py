@@ -60,7 +60,7 @@ def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
     digest = hashlib.sha256(raw).hexdigest()
     return PolicyFile(
         source=source,
-        examples=tuple(_examples(beside, examples)) if examples is not None else (),
+        examples=tuple(read_examples(str(beside), examples)) if examples is not None else (),
         summary=f"policies of {visible(name)}: {_summary(source)} (SHA-256 {digest})",
     )
 
@@ -98,11 +98,14 @@ def _summary(source: PolicySource) -> str:
     )
 
 
-def _examples(path: Path, raw: bytes) -> Iterator[Example]:
-    document = read_yaml(raw, str(path))
+def read_examples(place: str, raw: bytes) -> Iterator[Example]:
+    """The examples in a YAML text; raises `ConfigurationInvalid`."""
+    document = read_yaml(raw, place)
     data = document.data
+    if data is None:
+        return
     if not isinstance(data, list):
-        raise ConfigurationInvalid([f"{path}: the examples must be a list"])
+        raise ConfigurationInvalid([f"{place}: the examples must be a list"])
     for index, item in enumerate(data):
         yield _example(document, f"/{index}", item)
 

@@ -51,6 +51,12 @@ class ResultCache:
             while len(self._bodies) > CACHED_RESULTS or self._bytes > CACHED_BYTES:
                 self._bytes -= len(self._bodies.popitem(last=False)[1])
 
+    def clear(self) -> None:
+        """Forget all results."""
+        with self._lock:
+            self._bodies.clear()
+            self._bytes = 0
+
 
 def _key(call: RecordedCall) -> Key:
     # Not the agent: a pure result does not depend on who asks, and policy has decided before.

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -172,13 +172,19 @@ class Dispatcher:
         refused: Callable[[Refused], None],
         late: Callable[[str, Ran], None],
         signed: Callable[[SignedAnswers], None],
+        is_quarantined: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before."""
+        """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before.
+
+        A worker whose key `is_quarantined` gets no jobs.
+        """
         self._settings = settings
         self._key = key
         self._refused = refused
         self._late = late
         self._signed = signed
+        self._is_quarantined = is_quarantined
+        self._spares: set[tuple[WorkerSession, str]] = set()
         self._link = NatsLink(settings.nats, "toolkeep server")
         self._bodies = BodyStore(self._link, replicas=settings.nats.replicas)
         self._reply = os.urandom(8).hex()
@@ -291,17 +297,48 @@ class Dispatcher:
         reason = f"Tool '{job.tool}' was not run: {_ATTEMPTS} workers in turn could not take it"
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
 
+    async def run_spare(self, job: Job, place: Placement, without: Collection[str]) -> Ran | None:
+        """Run a job on a slot that no call wants, by a worker of none of these keys; None if it did not run.
+
+        As soon as a call waits for a worker, it is cancelled, and its answer says so.
+        """
+        arguments = job.arguments  # if they are large, a slot would be held while they are stored
+        is_small = isinstance(arguments, bytes) and len(arguments) <= INLINE_BYTES
+        if self._queue or not is_small or (session := self._best(place, without)) is None:
+            return None
+        future: asyncio.Future[Answer | NotRun | Lost] = asyncio.get_running_loop().create_future()
+        pending = PendingJob(job, b"", future, 0.0, is_spare=True)
+        spare = (session, job.id)
+        self._spares.add(spare)
+        try:
+            session.send_job(pending)
+            outcome = await future
+        except FrameInvalid:
+            return None
+        except asyncio.CancelledError:
+            session.cancel(job.id)
+            raise
+        finally:
+            self._spares.discard(spare)
+        if not isinstance(outcome, Answer):
+            return None
+        return await self._whole(Ran(outcome, session.trusted, session.id.hex(), pending.answer_hash.hex()))
+
+    def has_worker(self, place: Placement, without: Collection[str]) -> bool:
+        """Whether a worker of none of these keys could run a call, full or not."""
+        return any(session.trusted.key not in without for session in self._fitting(place))
+
     def _install(self, place: Placement, bundled: Bundled | None) -> None:
         """Send the code to workers that lack only that to run a call."""
         if bundled is None:
             return
         for known in self._known.values():
-            session = known.current
-            if session is None or not session.has_lease or not session.could_install(*place):
+            session = self._usable(known)
+            if session is None or not session.could_install(*place):
                 continue
             if time.monotonic() - session.installing.get(place.tool, float("-inf")) >= _INSTALL_SECONDS:
                 session.installing[place.tool] = time.monotonic()
-                self._start(self._send_code(session, place.tool, bundled))
+                self.start_task(self._send_code(session, place.tool, bundled))
 
     async def _send_code(self, session: WorkerSession, tool: Tool, bundled: Bundled) -> None:
         try:
@@ -349,9 +386,10 @@ class Dispatcher:
         async def late() -> None:
             self._late(call_id, await self._whole(ran))
 
-        self._start(late())
+        self.start_task(late())
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside calls, until the dispatcher is closed."""
         task = asyncio.create_task(work)
         self._transfers.add(task)
         task.add_done_callback(self._transfers.discard)
@@ -366,6 +404,8 @@ class Dispatcher:
             raise RunRefused(Code.QUEUE_FULL, reason, "Wait for some of them, then call again.")
         waiter = _Waiter(place, bundled, asyncio.get_running_loop().create_future())
         waiting.append(waiter)
+        for session, job_id in self._spares:  # a call is worth more than a comparison
+            session.cancel(job_id)
         self._pump()
         patience = asyncio.get_running_loop().call_later(_APPEAR_SECONDS, self._give_up, waiter)
         try:
@@ -401,19 +441,29 @@ class Dispatcher:
 
     def _fitting(self, place: Placement) -> "list[WorkerSession]":
         return [
-            known.current
-            for known in self._known.values()
-            if known.current is not None
-            and known.current.has_lease
-            and not known.current.is_draining
-            and known.current.fits(place.tool, place.label, place.level, place.agent)
+            session
+            for session in map(self._usable, self._known.values())
+            if session is not None
+            and not session.is_draining
+            and session.fits(place.tool, place.label, place.level, place.agent)
         ]
 
-    def _best(self, place: Placement) -> WorkerSession | None:
-        """The least busy worker that fits, with a slot reserved; None if all are full."""
+    def _usable(self, known: _Known) -> WorkerSession | None:
+        """The session with a worker that may get jobs."""
+        session = known.current
+        if session is None or not session.has_lease or self._is_quarantined(known.trusted.key):
+            return None
+        return session
+
+    def _best(self, place: Placement, without: Collection[str] = ()) -> WorkerSession | None:
+        """The least busy worker that fits, with a slot reserved; None if all are full.
+
+        `without` are keys of workers that are passed over.
+        """
         best, most = None, 0.0
         for session in self._fitting(place):
-            if (share := session.free / session.claims.slots) > most:
+            share = session.free / session.claims.slots
+            if share > most and session.trusted.key not in without:
                 best, most = session, share
         if best is not None:
             best.reserved += 1

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -44,6 +44,21 @@ class FleetReports(Protocol):
         """A worker answered after it was given up."""
 
 
+class Samples(Protocol):
+    """Compares results of workers, and knows which are quarantined."""
+
+    def consider(
+        self, dispatcher: Dispatcher, call: RecordedCall, job: Job, place: Placement, ran: Ran
+    ) -> None:
+        """Perhaps have a second worker run a call that has ended; returns at once."""
+
+    def is_quarantined(self, key: str) -> bool:
+        """Whether the worker of this key takes no calls."""
+
+    def shown(self, status: WorkerStatus) -> WorkerStatus:
+        """What is known of a worker, with this."""
+
+
 class FleetRunner:
     """Sends calls of tools that are set to run on workers."""
 
@@ -55,11 +70,18 @@ class FleetRunner:
         self._project = project
         self._grant_of = grant_of
         self._reports: FleetReports | None = None
+        self._samples: Samples | None = None
         self._dispatchers: dict[asyncio.AbstractEventLoop, asyncio.Task[Dispatcher]] = {}
 
-    def report_to(self, reports: FleetReports) -> None:
+    def report_to(self, reports: FleetReports, samples: Samples) -> None:
         """Tell what workers do; before the first call."""
         self._reports = reports
+        self._samples = samples
+
+    @property
+    def sample(self) -> float:
+        """Share of the deterministic calls that a second worker runs, too."""
+        return self._settings.sample
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether the configuration, or else its definition, sends it to workers."""
@@ -108,6 +130,8 @@ class FleetRunner:
                 Code.OUTCOME_UNKNOWN, reason, "Find out what it did before you call again."
             ) from lost
         _note(slot, ran)
+        if self._samples is not None:
+            self._samples.consider(dispatcher, call, job, place, ran)
         return value_of(call, ran)
 
     def _bundled(self, tool: RegisteredTool, code: str) -> tuple[bytes, bytes]:
@@ -153,11 +177,16 @@ class FleetRunner:
             raise RunRefused(error.code, "No worker can be reached", "Try again soon.") from error
 
     async def _start(self) -> Dispatcher:
-        reports = self._reports
-        if reports is None:
+        reports, samples = self._reports, self._samples
+        if reports is None or samples is None:
             raise RuntimeError("nobody records what workers do")
         dispatcher = Dispatcher(
-            self._settings, self._key(), refused=reports.refused, late=reports.late, signed=reports.signed
+            self._settings,
+            self._key(),
+            refused=reports.refused,
+            late=reports.late,
+            signed=reports.signed,
+            is_quarantined=samples.is_quarantined,
         )
         await dispatcher.start()
         return dispatcher
@@ -173,8 +202,11 @@ class FleetRunner:
         """Every trusted worker, as far as it is known."""
         for started in reversed(list(self._dispatchers.values())):
             if started.done() and not started.cancelled() and not started.exception():
-                return started.result().status()
-        return tuple(status_of(trusted, None, "") for trusted in self._settings.workers)
+                return self._shown(started.result().status())
+        return self._shown(status_of(trusted, None, "") for trusted in self._settings.workers)
+
+    def _shown(self, workers: Iterable[WorkerStatus]) -> tuple[WorkerStatus, ...]:
+        return tuple(workers if self._samples is None else map(self._samples.shown, workers))
 
     async def close(self) -> None:
         """Disconnect on this event loop."""

@@ -66,6 +66,8 @@ class PendingJob(msgspec.Struct, eq=False):
     on_output: Callable[[bytes], None] | None = None
     queried_at: float = 0.0
     answer_hash: bytes = b""
+    is_spare: bool = False
+    """Whether no call ends with its answer."""
 
 
 class WorkerSession:
@@ -94,8 +96,8 @@ class WorkerSession:
         self.is_retired = False
         """Whether there is a newer one: it is kept for the answers that the worker owes."""
         self.seen_at = time.monotonic()
-        self._lost: dict[str, bytes] = {}
-        """Hashes of the jobs that were given up."""
+        self._lost: dict[str, tuple[bytes, bool]] = {}
+        """Jobs that were given up: the hash of each, and whether it was spare."""
         self._queried: dict[str, bytes] = {}
         """Jobs whose answer may come twice, because they were queried; its hash, once it came."""
         self._signatures: list[Signed] = []
@@ -239,9 +241,12 @@ class WorkerSession:
             self._unacknowledged.append(answer.id)
             pending.answer_hash = self._transcript.add(answer.id, pending.job_hash, packed)
             _settle(pending, answer)
-        elif (job_hash := self._lost.pop(answer.id, None)) is not None:
+        elif (lost := self._lost.pop(answer.id, None)) is not None:
             self._unacknowledged.append(answer.id)
-            self.on_late(answer, self._transcript.add(answer.id, job_hash, packed))
+            job_hash, is_spare = lost
+            answer_hash = self._transcript.add(answer.id, job_hash, packed)
+            if not is_spare:
+                self.on_late(answer, answer_hash)
         elif not is_again:
             raise FrameInvalid("it answers no job that it has")
         signatures, self._signatures = self._signatures, []
@@ -275,7 +280,7 @@ class WorkerSession:
     def give_up(self) -> None:
         """Give up what it has: its lease is over."""
         for job_id, pending in self.pending_jobs.items():
-            self._lost[job_id] = pending.job_hash
+            self._lost[job_id] = pending.job_hash, pending.is_spare
             _settle(pending, Lost())
         self.pending_jobs.clear()
         while len(self._lost) > _LATE_KEPT:

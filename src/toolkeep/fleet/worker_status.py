@@ -23,7 +23,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     key: str
-    state: Literal["ready", "full", "draining", "silent", "refused", "not seen"]
+    state: Literal["ready", "full", "draining", "silent", "refused", "not seen", "quarantined"]
     why: str = ""
     """Why it is in this state, unless it takes calls."""
     labels: tuple[str, ...] = ()
@@ -39,6 +39,9 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     seen_s: float | None = None
     """Seconds since it was heard of; None if it never was."""
+    samples_agreed: int = 0
+    """Results of it that another worker's result confirmed, since this server was started."""
+    samples_differed: int = 0
 
 
 def status_of(trusted: "TrustedWorker", session: "WorkerSession | None", why: str) -> WorkerStatus:
@@ -62,6 +65,12 @@ def status_of(trusted: "TrustedWorker", session: "WorkerSession | None", why: st
         version=claims.version,
         seen_s=round(time.monotonic() - session.seen_at, 1),
     )
+
+
+def quarantined(status: WorkerStatus) -> WorkerStatus:
+    """The status of a worker that takes no calls."""
+    why = "a result of it was wrong: see WorkersDisagreed in the audit log, then `toolkeep fleet restore`"
+    return msgspec.structs.replace(status, state="quarantined", why=why, free=0)
 
 
 def _state(session: "WorkerSession") -> Literal["ready", "full", "draining", "silent"]:

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from toolkeep.audit.record_kinds import STAGES
 from toolkeep.calls import (
     CheckedCall,
     PermittedCall,
@@ -45,7 +47,7 @@ class CallState:
 
     __slots__ = (
         "argument_hash", "body", "checked", "claim", "executor", "is_begun", "is_labelled",
-        "permitted", "prepared", "ran_ns", "recorded", "request", "result_hash_before", "slot",
+        "passed_ns", "permitted", "prepared", "ran_ns", "recorded", "request", "result_hash_before", "slot",
         "tool",
     )  # fmt: skip
 
@@ -70,6 +72,8 @@ class CallState:
         """The executor that was asked to run it."""
         self.ran_ns = 0
         """When it was asked to, on the monotonic clock."""
+        self.passed_ns: list[int] | None = []
+        """When each stage ended, on the monotonic clock; None for the result of a client."""
         self.slot: Slot | None = None
         """Its concurrency slot, which knows what the run took."""
 
@@ -78,7 +82,7 @@ class CallState:
         """The state of a call that was handed out to its client."""
         state = cls(recorded.request, recorded.tool)
         state.checked, state.permitted = recorded.checked, recorded.approved.permitted
-        state.recorded = recorded
+        state.recorded, state.passed_ns = recorded, None
         state.argument_hash, state.claim, state.is_begun = recorded.argument_hash, claimed, True
         return state
 
@@ -91,6 +95,20 @@ class CallState:
     def ran_on(self) -> RanOn | None:
         """The worker elsewhere that ran it, if one did."""
         return self.slot.ran_on if self.slot is not None else None
+
+    def passed(self) -> None:
+        """Note that a stage ended, in the order of `STAGES`."""
+        if self.passed_ns is not None:
+            self.passed_ns.append(time.monotonic_ns())
+
+    def stage_us(self) -> tuple[int, ...]:
+        """How long each stage took, in microseconds, up to the one where the call is."""
+        if self.passed_ns is None:
+            return ()
+        ends = self.passed_ns
+        if len(ends) < len(STAGES):
+            ends = [*ends, time.monotonic_ns()]
+        return tuple((end - begin) // 1000 for begin, end in pairwise((self.request.began_ns, *ends)))
 
     def received(self) -> Received | None:
         """The arguments of a call that did not pass validation, as they may be kept."""

@@ -28,21 +28,29 @@ from toolkeep.calls import (
 )
 from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.vocabulary import CallKind, Category, Tier
-from toolkeep.errors import ArgumentsRefused, NotRecorded, ToolkeepError
+from toolkeep.errors import (
+    ArgumentsRefused,
+    ConfigurationInvalid,
+    NotRecorded,
+    StateUnusable,
+    ToolkeepError,
+)
 from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
+from toolkeep.host import clock
 from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
 from toolkeep.policy.policy_settings import (
     DEFAULT_GRANT,
     NO_POLICY_SETTINGS,
     Grant,
     PolicySettings,
+    PolicySource,
     sources_of,
 )
 from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.resolve_tool import Suggestions, resolve_name
 from toolkeep.registry.tool_catalog import ToolCatalog
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
-from toolkeep.stores.registry_state import RegistryState
+from toolkeep.stores.registry_state import RegistryState, StoredPolicies
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.text.display import counted, echo_name
 from toolkeep.validation.refusal_history import RefusalHistory
@@ -55,6 +63,7 @@ if TYPE_CHECKING:
     from toolkeep.execution.registered_code import RegisteredCode
     from toolkeep.fleet.fleet_runner import FleetRunner, GrantOf
     from toolkeep.fleet.worker_status import WorkerStatus
+    from toolkeep.flow.flow_settings import FlowSettings
     from toolkeep.flow.host_session import Session
     from toolkeep.flow.tracker import Flow
     from toolkeep.keep.decided_calls import DecidedCalls
@@ -65,6 +74,7 @@ if TYPE_CHECKING:
     from toolkeep.policy.authorize import Authorizer
     from toolkeep.policy.callable_tools import CallableTools
     from toolkeep.policy.decision_explain import Holder
+    from toolkeep.policy.policy_settings import Example
     from toolkeep.providers.export import Exported
     from toolkeep.providers.keep_provider import Answers, Events, KeepProvider
     from toolkeep.registry.admit import AdmittedBefore
@@ -186,6 +196,10 @@ class Keep(ToolCatalog):
         self._refusals = RefusalHistory(bus=bus)
         self._validate: Validate = self._validate_first
         self._policy = policy
+        self._sources = policy.sources
+        """Policies of the configuration and of the host's program."""
+        self._examples = policy.examples
+        self._stored_policies = tuple(state.policies()) if state is not None else ()
         self._declared = {**dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT), **policy.agents}
         """The grants as they were declared."""
         self._grants = self._left_of(self._declared)
@@ -202,6 +216,7 @@ class Keep(ToolCatalog):
         self._given_record = record
         self._making = threading.Lock()
         self._authorizing = threading.Lock()
+        self._storing = threading.Lock()
         self._made: Pipeline | None = None
         self._is_closed = False
         self._is_ending = False
@@ -345,8 +360,12 @@ class Keep(ToolCatalog):
         self._use_grants()
 
     def _follow_state(self) -> None:
+        before = self._registry.quarantined_workers
         self._registry.follow()
+        if self._made is not None and self._registry.quarantined_workers - before:
+            self._made.executor.cache.clear()  # it may hold results of the worker
         self._use_grants()
+        self._use_stored_policies()
 
     def _use_grants(self) -> None:
         """Decide by the declared grants without those that are withdrawn."""
@@ -431,12 +450,127 @@ class Keep(ToolCatalog):
     def use_policies(self, *texts: str) -> None:
         """Decide by these Cedar policies from now on; raises `PoliciesRefused` and keeps the previous
         ones."""
-        self.authorizer.use(sources_of(texts))
+        sources = sources_of(texts)
+        self.authorizer.use((*sources, *self._sources_of_state()), self._examples_of_state())
+        self._sources, self._examples = sources, ()
+        self._policies_changed()
+
+    def _policies_changed(self) -> None:
         made = self._made
         if made is not None and made.flow is None:
             made.flow = self._watching(made.record, is_late=True)
         changed = PoliciesChanged(policy_set_hash=self.authorizer.active_policies.engine.policies.hash)
         self._bus.tell(changed)
+
+    @property
+    def policy_sources(self) -> "Sequence[PolicySource]":
+        """The policies of the configuration and of the host's program, without those of the state."""
+        return self._sources
+
+    @property
+    def policy_examples(self) -> "Sequence[Example]":
+        """The examples beside the policies of the configuration."""
+        return self._examples
+
+    @property
+    def stored_policies(self) -> "Sequence[StoredPolicies]":
+        """The policies that people put in force, by name."""
+        return self._stored_policies
+
+    def put_policies(self, name: str, text: str, *, examples: str = "", by: str = LOCAL_AGENT) -> None:
+        """Put policies in force, in the state and beside those of the configuration, until they are dropped.
+
+        They replace earlier ones of that name, in all processes and on all servers of the keep. Raises
+        `PoliciesRefused` if the whole set cannot be used or an example is decided otherwise.
+        """
+        put_at = clock.now()
+        stored = StoredPolicies(name=name, text=text, examples=examples, put_by=by, put_at=put_at)
+        self.check_policies(name, stored)
+        self._change_policies(name, stored)
+
+    def drop_policies(self, name: str) -> None:
+        """Take policies of the state out of force; raises `PoliciesRefused` if the rest cannot be used."""
+        self.check_policies(name, None)
+        self._change_policies(name, None)
+
+    def check_policies(self, name: str, stored: "StoredPolicies | None") -> None:
+        """Raise `PoliciesRefused` unless the set could be used with these instead of those of that name."""
+        from toolkeep.policy.policy_set import PoliciesRefused, PolicyProblem
+
+        try:
+            authorizer, examples = self.trial_of(name, stored)
+        except ConfigurationInvalid as invalid:
+            wrong = [
+                PolicyProblem(source=name, message=one, fix="fix the examples") for one in invalid.faults
+            ]
+            raise PoliciesRefused(wrong) from invalid
+        here = {tool.name for tool in self._known_tools()}
+        failing = [
+            PolicyProblem(source=one.place, message=problem, fix="change the policies, or the example")
+            for one in examples
+            if one.tools <= here and (problem := authorizer.example_problem(one))
+        ]
+        if failing:
+            raise PoliciesRefused(failing)
+
+    def trial_of(self, name: str, stored: "StoredPolicies | None") -> "tuple[Authorizer, list[Example]]":
+        """What would decide with these policies instead of those of that name, and the examples of the set.
+
+        Raises `PoliciesRefused` if the set cannot be used, `ConfigurationInvalid` if an example cannot be
+        read.
+        """
+        from toolkeep.config.policy_files import read_examples
+        from toolkeep.policy.active_policies import ActivePolicies
+
+        others = [one for one in self._stored_policies if one.name != name]
+        held = [*others, stored] if stored is not None else others
+        sources = (*self._sources, *(PolicySource(name=one.name, text=one.text) for one in held))
+        read = (read_examples(f"{one.name}, examples", one.examples.encode()) for one in held)
+        examples = [*self._examples, *(found for several in read for found in several)]
+        active = self.authorizer.active_policies
+        active.checked(sources, self._known_tools(), self.agents)
+        trial = ActivePolicies(sources, is_flow_standard=active.is_flow_standard, measures=active.declared)
+        return self.authorizer.deciding_by(trial), examples
+
+    def _change_policies(self, name: str, stored: "StoredPolicies | None") -> None:
+        if self._state is None:
+            raise StateUnusable("~", "there is no state to keep policies in", hint="set TOOLKEEP_HOME")
+        self._state.put_policies(name, stored)
+        self._use_stored_policies()
+
+    def _sources_of_state(self) -> "list[PolicySource]":
+        return [PolicySource(name=one.name, text=one.text) for one in self._stored_policies]
+
+    def _examples_of_state(self) -> "list[Example]":
+        if not any(one.examples for one in self._stored_policies):
+            return []
+        from toolkeep.config.policy_files import read_examples
+
+        return [
+            found for one in self._stored_policies for found in read_examples(one.name, one.examples.encode())
+        ]
+
+    def _use_stored_policies(self) -> None:
+        """Decide by the policies that the state holds now."""
+        with self._storing:
+            held = () if self._state is None else tuple(self._state.policies())
+            if held == self._stored_policies:
+                return
+            self._stored_policies = held
+            authorizer = self._authorizer
+            if authorizer is None:
+                return
+            sources = (*self._sources, *self._sources_of_state())
+            try:
+                authorizer.use(sources, (*self._examples, *self._examples_of_state()), self._policy.held_back)
+            except ToolkeepError as error:
+                # Of another process, which knows other tools. To go on with the set of before could permit
+                # what was just forbidden.
+                authorizer.active_policies.held_back = (
+                    f"policies of the state cannot be used: {error.message}"
+                )
+                return
+        self._policies_changed()
 
     @property
     def authorizer(self) -> "Authorizer":
@@ -456,7 +590,7 @@ class Keep(ToolCatalog):
         flow = policy.flow or NO_FLOW
         return Authorizer(
             ActivePolicies(
-                policy.sources,
+                (*self._sources, *self._sources_of_state()),
                 held_back=policy.held_back,
                 is_flow_standard=flow.is_standard,
                 measures=flow.measures,
@@ -466,7 +600,7 @@ class Keep(ToolCatalog):
             project=self.project,
             state_folder=policy.state_folder,
             tools=self._known_tools,
-            examples=policy.examples,
+            examples=(*self._examples, *self._examples_of_state()),
             check=lambda tool, arguments: self._validate(tool, dict(arguments), self._refusals, "example"),
             trusted=self.trusted,
         )
@@ -506,6 +640,18 @@ class Keep(ToolCatalog):
     def agents(self) -> "Mapping[str, Grant]":
         """The declared agents with their grants."""
         return dict(self._grants)
+
+    @property
+    def flow_settings(self) -> "FlowSettings":
+        """How what passes between calls is guarded."""
+        from toolkeep.flow.flow_settings import NO_FLOW
+
+        return self._policy.flow or NO_FLOW
+
+    @property
+    def watches_flow(self) -> bool:
+        """Whether the configuration asks for it, whatever policies read."""
+        return self._policy.flow is not None
 
     @property
     def is_paranoid(self) -> bool:
@@ -844,9 +990,13 @@ class Keep(ToolCatalog):
 
     # --- what an agent may know ------------------------------------------------------------------
 
+    @property
+    def _has_policies(self) -> bool:
+        return bool(self._sources or self._stored_policies)
+
     def _sees(self, agent: str) -> "Callable[[RegisteredTool], bool] | None":
         """Whether an agent may see a tool; None if every agent may see all."""
-        if self._authorizer is None and not self._policy.sources:
+        if self._authorizer is None and not self._has_policies:
             return None
         return partial(self.authorizer.sees, agent) if self.authorizer.hides_tools else None
 
@@ -881,7 +1031,7 @@ class Keep(ToolCatalog):
 
         self._callable = self._callable or CallableTools()
         # Policies are asked only where there are some: else listing would load Cedar.
-        has_policies = bool(self._policy.sources) or self._authorizer is not None
+        has_policies = self._has_policies or self._authorizer is not None
         authorizer = self.authorizer if has_policies else None
         return [tool for tool in found if self._callable.could_call(agent, grant, tool, authorizer)]
 

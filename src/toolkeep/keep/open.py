@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from toolkeep.stores.api_tokens import Tokens
     from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
     from toolkeep.stores.records import KeepRecord
+    from toolkeep.stores.registry_state import RegistryState
     from toolkeep.stores.sign_ins import SignInStore
     from toolkeep.telemetry.webhook import Webhook
     from toolkeep.validation.schema_engine import Formats
@@ -355,6 +356,20 @@ def open_state(project: Path) -> KeepState | None:
     """The stored state of a project; None for a user without a home directory."""
     folder = state_folder(project, os.environ, home_folder())
     return KeepState(folder) if folder else None
+
+
+@contextlib.contextmanager
+def registry_state(project: Path) -> "Iterator[RegistryState]":
+    """The switches of a project, which it may share with other servers."""
+    state = open_state(project)
+    shared = _open_shared(read_configuration(project, state), state)
+    if shared is None:
+        yield state or MemoryState()
+        return
+    try:
+        yield shared.keep_state()
+    finally:
+        shared.close()
 
 
 def open_tokens(project: Path) -> "Tokens":

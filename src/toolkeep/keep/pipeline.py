@@ -188,9 +188,7 @@ class Pipeline:
             from toolkeep.keep import fleet_records
 
             self._fleet_records = fleet_records.FleetRecords(self.recorder, bus, self._answered_late)
-            fleet.report_to(self._fleet_records)
         runners: list[Runner] = [
-            *([fleet] if fleet is not None else ()),
             InProcessRunner(self._threads),
             self.sandbox,
             RunnerOnDemand("wasm", wasm_runner),
@@ -198,7 +196,22 @@ class Pipeline:
             RunnerOnDemand("process", persistent_runner),
             RunnerOnDemand("mcp", mcp_runner),
         ]
-        self.executor = Executor(runners, CircuitBreaker(limits), ResultCache(), contacts)
+        away = [] if fleet is None else [fleet]
+        self.executor = Executor([*away, *runners], CircuitBreaker(limits), ResultCache(), contacts)
+        if fleet is not None and self._fleet_records is not None:
+            from toolkeep.keep.worker_samples import WorkerSamples
+
+            samples = WorkerSamples(
+                fleet.sample,
+                recorder=self.recorder,
+                bus=bus,
+                registry=registry,
+                here=Executor(runners, CircuitBreaker(limits), ResultCache(), contacts),
+                objection=_changed_code,
+                check=lambda raw: _checked(raw, normalizers),
+                forget_results=self.executor.cache.clear,
+            )
+            fleet.report_to(self._fleet_records, samples)
         self._registry = registry
         self._suggest = suggest
         self._refusals = refusals
@@ -399,6 +412,7 @@ class Pipeline:
         if type(slot) is Refusal:
             return await self._end(state, state.refused(slot))
         state.slot = slot
+        state.passed()
         if request.flow is not None:
             self._watched[request.id] = request.flow
         try:
@@ -439,7 +453,9 @@ class Pipeline:
         tool = state.tool = _passed(self._answering(state.request))
         state.request = request = _passed(await self._prepared(state.request, tool, slot, state.prepared))
         checked = state.checked = _passed(self._validate(request, tool))
+        state.passed()
         permitted = state.permitted = _passed(await self._authorized(request, checked))
+        state.passed()
         deadline_s, output_bytes = _passed(_within(request, tool))
         # The hash binds approval, idempotency key and log to these very arguments.
         hashed = self.recorder.hashed(checked)
@@ -457,6 +473,7 @@ class Pipeline:
         shown = permitted
         permitted = state.permitted = _passed(await self._still_permitted(permitted, asked))
         approved = _passed(await self.asker.approve(permitted, asked))
+        state.passed()
         is_told = asked.question is not None and asked.question.is_about_flow
         if self.flow is not None and is_told and shown.asked_by:
             # By what the person was told, not by what fell since.
@@ -475,11 +492,15 @@ class Pipeline:
         # swapped for a symlink, or a script for another (TOCTOU).
         _passed(self.authorizer.unchanged(permitted))
         _passed(_changed_code(permitted))
+        state.passed()
         if tool.definition.client_executed:
             return await self._hand_out(state, recorded, slot)
         executor = state.run_by(self.executor)
         raw = _passed(await executor.execute(recorded, slot, self._secrets_of(tool)))
-        return await self._finished(state, raw, slot)
+        state.passed()
+        result = await self._finished(state, raw, slot)
+        state.passed()
+        return result
 
     async def _prepared(
         self, request: ToolCall, tool: RegisteredTool, slot: Held, before: ToolCall | Refusal | None = None

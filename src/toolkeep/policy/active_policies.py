@@ -43,6 +43,7 @@ class ActivePolicies:
         """
         self._tell = tell
         self.held_back = held_back
+        self.is_flow_standard = is_flow_standard
         self._shipped = shipped_policies(measures, is_flow_standard=is_flow_standard)
         self.declared = measures
         self.measures = measures.by_name
@@ -73,18 +74,29 @@ class ActivePolicies:
             found.update(self.measures if read is None else read)
         return frozenset(found) & self.measures.keys()
 
-    def swap(
+    def checked(
         self, sources: Sequence[PolicySource], tools: Iterable[RegisteredTool], agents: Iterable[str]
-    ) -> None:
-        """Activate another set; raises `PoliciesRefused`, and the previous set stays active."""
+    ) -> Policies:
+        """Another set, if it can be used; raises `PoliciesRefused`."""
         policies = read_all(sources, self._shipped)
         if problems := check_policies(policies, tools, agents, self.measures):
             raise PoliciesRefused(problems)
+        return policies
+
+    def swap(
+        self,
+        sources: Sequence[PolicySource],
+        tools: Iterable[RegisteredTool],
+        agents: Iterable[str],
+        held_back: str = "",
+    ) -> None:
+        """Activate another set; raises `PoliciesRefused`, and the previous set stays active."""
+        policies = self.checked(sources, tools, agents)
         # Validation is done before the swap: a reload with a typo must not open or close everything.
         with self._lock:
             self.engine = Engine(policies, tuple(self.measures), tell=self._tell)
             self.counted = self._counted()
-            self._is_checked, self.held_back = True, ""
+            self._is_checked, self.held_back = True, held_back
             self.hides_tools = _hides_tools(policies)
             self.lacks_permit = lacks_permit(policies.policies)
 

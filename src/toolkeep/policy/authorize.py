@@ -209,10 +209,21 @@ class Authorizer:
         for agent in self._agents.values():
             yield from agent.written
 
-    def use(self, sources: Sequence[PolicySource]) -> None:
-        """Swap the policy set; raises `PoliciesRefused`. The examples of the old set are dropped with it."""
-        self.active_policies.swap(sources, self._tools(), self._agents)
-        self._examples = ()
+    def use(
+        self, sources: Sequence[PolicySource], examples: Iterable[Example] = (), held_back: str = ""
+    ) -> None:
+        """Swap the policy set, and its examples with it; raises `PoliciesRefused`.
+
+        `held_back` says why every call is denied all the same.
+        """
+        self.active_policies.swap(sources, self._tools(), self._agents, held_back)
+        self._examples = tuple(examples)
+
+    def deciding_by(self, policies: ActivePolicies) -> "Authorizer":
+        """The same authorizer with other policies and no sessions, to try them."""
+        other = self.beside(None)
+        other.active_policies, other._examples = policies, ()  # noqa: SLF001 -- its own
+        return other
 
     def beside(self, flow: Flow | None) -> "Authorizer":
         """The same authorizer with other sessions and measures, for calls that nobody makes."""
@@ -637,8 +648,7 @@ class Authorizer:
             return ""
         here = {tool.name for tool in self._tools()}
         for example in self._examples:
-            used = {call.tool for call in (example, *example.then)}
-            if used <= here and (problem := self.example_problem(example)):
+            if example.tools <= here and (problem := self.example_problem(example)):
                 return problem
         self._examples = ()
         return ""

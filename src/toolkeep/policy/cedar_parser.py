@@ -12,7 +12,16 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from toolkeep.policy.cedar_bindings import cedarpy
-from toolkeep.policy.policy_set import Policies, PoliciesRefused, Policy, PolicyProblem, Reads, Scope, Uid
+from toolkeep.policy.policy_set import (
+    Policies,
+    PoliciesRefused,
+    Policy,
+    PolicyProblem,
+    Reads,
+    Scope,
+    Uid,
+    placed,
+)
 from toolkeep.policy.policy_settings import PolicySource
 from toolkeep.text.display import echo_name
 from toolkeep.text.nearest import nearest_name
@@ -37,6 +46,9 @@ _ANNOTATIONS: Final = ("id", "ask", "silent", "reason")
 # Possessive quantifiers, and an unterminated string is a token too: a pattern that backtracks takes hours
 # (ReDoS).
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n\r]*|[;(){}\[\]]', re.DOTALL)
+_NAMED: Final = re.compile(r"unexpected token `([^`]+)`|: ([A-Za-z_][A-Za-z0-9_]*)$")
+_PLACES: Final = 50
+"""Places of a token that are tried, each by parsing the text before it."""
 _LEADING: Final = re.compile(r"(?:\s|//[^\n\r]*+)*+")
 
 
@@ -107,9 +119,10 @@ def _chunk(text: str, lines: _Lines, begin: int, end: int, depth: int) -> _Chunk
 
 
 class _Refused(Exception):
-    def __init__(self, message: str, fix: str) -> None:
+    def __init__(self, message: str, fix: str, offset: int = 0) -> None:
+        """`offset` is where in the text of the policy."""
         super().__init__(message)
-        self.message, self.fix = message, fix
+        self.message, self.fix, self.offset = message, fix, offset
 
 
 def _read_source(source: PolicySource) -> Iterator[Policy | PolicyProblem]:
@@ -119,10 +132,11 @@ def _read_source(source: PolicySource) -> Iterator[Policy | PolicyProblem]:
         try:
             yield _read_policy(chunk, source)
         except _Refused as refused:
+            line, column = placed(chunk.text, refused.offset, chunk.line, chunk.column)
             yield PolicyProblem(
                 source=source.name,
-                line=chunk.line,
-                column=chunk.column,
+                line=line,
+                column=column,
                 message=refused.message,
                 fix=refused.fix,
             )
@@ -169,7 +183,8 @@ def _parse(chunk: _Chunk) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise _Refused("has too many operators in a row", "use a set and contains") from error
     except ValueError as error:
-        raise _Refused(f"is not Cedar: {error}", "fix the text; each policy ends with a semicolon") from error
+        fix = "fix the text; each policy ends with a semicolon"
+        raise _Refused(f"is not Cedar: {error}", fix, _offset(chunk.text, str(error))) from error
     if sets["templates"]:
         raise _Refused("is a template", "write it without ?principal and ?resource")
     trees: list[dict[str, Any]] = list(sets["staticPolicies"].values())
@@ -178,6 +193,22 @@ def _parse(chunk: _Chunk) -> dict[str, Any]:
     if _is_deep(trees[0]):
         raise _Refused("has too many operators in a row", "use a set and contains")
     return trees[0]
+
+
+def _offset(text: str, error: str) -> int:
+    """Where the text is wrong, as far as Cedar's message tells: it names a token, and no place."""
+    if (named := _NAMED.search(error)) is None:
+        return 0
+    token = next(filter(None, named.groups()))
+    places = [found.start() for found in islice(re.finditer(re.escape(token), text), _PLACES)]
+    for place in places:
+        # The text up to the wrong token fails in the same way; up to an earlier one of its kind, otherwise.
+        try:
+            cedarpy.policies_to_json_str(text[: place + len(token)])
+        except ValueError as other:
+            if str(other) == error:
+                return place
+    return places[0] if places else 0
 
 
 def _is_deep(tree: Any) -> bool:

@@ -126,11 +126,12 @@ def _unknown_names(policy: Policy, world: _KnownEntities) -> Iterator[PolicyProb
     for name in sorted(policy.types | {uid.type for uid in policy.entities}):
         if name not in ENTITY_TYPES:
             message = f"names the entity type '{echo_name(name)}', which does not exist"
-            yield policy.problem(message, did_you_mean(name, ENTITY_TYPES))
+            yield policy.problem(message, did_you_mean(name, ENTITY_TYPES), name)
     for uid in sorted(policy.entities):
         known = world.names.get(uid.type)
         if known is not None and uid.id not in known:
-            yield policy.problem(f"names {uid}, which does not exist", did_you_mean(uid.id, known))
+            message = f"names {uid}, which does not exist"
+            yield policy.problem(message, did_you_mean(uid.id, known), f'"{uid.id}"')
 
 
 def _unknown_attributes(policy: Policy, world: _KnownEntities) -> Iterator[PolicyProblem]:
@@ -145,11 +146,11 @@ def _unknown_attributes(policy: Policy, world: _KnownEntities) -> Iterator[Polic
         names = known.get(path[0], ())
         if len(path) > 1 and path[1] not in names:
             message = f"reads {path[0]}.{echo_name(path[1])}, which does not exist"
-            yield policy.problem(message, did_you_mean(path[1], names))
+            yield policy.problem(message, did_you_mean(path[1], names), path[1])
         section = ".".join(path[:2])
         if section in known and len(path) > 2 and path[2] not in known[section]:
             message = f"reads {section}.{echo_name(path[2])}, which does not exist"
-            yield policy.problem(message, did_you_mean(path[2], known[section]))
+            yield policy.problem(message, did_you_mean(path[2], known[section]), path[2])
     tools = world.within(policy.resource)
     for name in sorted(_flow_names(policy) or ()):
         if tools and not any(name in tool.definition.properties for tool in tools):
@@ -165,9 +166,10 @@ def _unknown_argument(
     of_whom = f"'{tools[0].name}'" if len(tools) == 1 else "any tool that it is about"
     if any(name in tool.definition.properties for tool in tools):
         message = f"reads the argument '{echo_name(name)}' of {of_whom}, which policies cannot see"
-        return policy.problem(message, "read another: it is secret, or of a type that Cedar lacks")
+        return policy.problem(message, "read another: it is secret, or of a type that Cedar lacks", name)
     message = f"reads the argument '{echo_name(name)}', which is not an argument of {of_whom}"
-    return policy.problem(message, did_you_mean(name, {n for t in tools for n in world.shape(t).attributes}))
+    known = {n for t in tools for n in world.shape(t).attributes}
+    return policy.problem(message, did_you_mean(name, known), name)
 
 
 _Names = frozenset[str] | None

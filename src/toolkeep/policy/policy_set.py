@@ -1,5 +1,6 @@
 """Parsed policies: effect, scope, entities and attributes that each reads, and its source position."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,10 +159,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its scope matches an action."""
         return self.action.admits(Uid("Action", action), ())
 
-    def problem(self, message: str, fix: str) -> PolicyProblem:
-        """A problem at the position of this policy."""
+    def problem(self, message: str, fix: str, at: str = "") -> PolicyProblem:
+        """A problem of this policy, at the first place of the word `at` in it; else where it begins."""
+        found = re.search(rf"(?<!\w){re.escape(at)}(?!\w)", self.text) if at else None
+        line, column = placed(self.text, found.start() if found else 0, self.line, self.column)
         return PolicyProblem(
-            source=self.source, policy=self.id, line=self.line, column=self.column, message=message, fix=fix
+            source=self.source, policy=self.id, line=line, column=column, message=message, fix=fix
         )
 
 
@@ -217,6 +220,14 @@ class Policies:
             and (agent is None or policy.principal.admits(Uid("Agent", agent), ()))
         ]
         return tuple(policy for _, policy in sorted(found, key=itemgetter(0)))
+
+
+def placed(text: str, offset: int, line: int, column: int) -> tuple[int, int]:
+    """The line and column of an offset in a text that begins at a line and column."""
+    before = text[:offset]
+    if "\n" not in before:
+        return line, column + offset
+    return line + before.count("\n"), offset - before.rfind("\n")
 
 
 def policy_set_json(trees: Mapping[str, Any]) -> str:

@@ -40,6 +40,11 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     then: "tuple[Example, ...]" = ()
     """The calls that follow in its session."""
 
+    @property
+    def tools(self) -> set[str]:
+        """The names of the tools that it calls."""
+        return {call.tool for call in (self, *self.then)}
+
 
 DEFAULT_PERMISSIONS: Final = ("tool.filesystem.read", "tool.knowledge.read", "tool.vcs.read")
 

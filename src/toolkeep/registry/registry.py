@@ -38,10 +38,12 @@ from toolkeep.stores.registry_state import (
     danger_switch,
     grant_switch,
     pin_key,
+    quarantined_workers,
     rejection_switch,
     set_dangers,
     with_switch,
     withdrawn,
+    worker_switch,
 )
 from toolkeep.text.nearest import nearest_by_alias
 
@@ -323,6 +325,20 @@ class ToolRegistry:
         with self._lock:
             self._put_switch(grant_switch(agent, capability), enabled=enabled)
 
+    @property
+    def quarantined_workers(self) -> frozenset[str]:
+        """The keys of workers on other machines that take no calls."""
+        return quarantined_workers(self._switches)
+
+    def is_worker_quarantined(self, key: str) -> bool:
+        """Whether the worker of this key takes no calls."""
+        return self._switches.get(worker_switch(key)) is False
+
+    def quarantine_worker(self, key: str) -> None:
+        """Keep calls from a worker, also after later starts and on other servers."""
+        with self._lock:
+            self._put_switch(worker_switch(key), enabled=False)
+
     def follow(self) -> None:
         """Apply the switches and pins that other processes stored, and publish what changed."""
         with self._lock:
@@ -588,7 +604,7 @@ def _arrived(tool: RegisteredTool) -> ToolDefinition:
 
     A statement of the program itself, such as `tool(effects="none")(theirs)`, needs no person's consent.
     """
-    return tool.runner.arrived if isinstance(tool.runner, ForeignTool) else tool.own or tool.definition
+    return tool.runner.arrived if isinstance(tool.runner, ForeignTool) else tool.definition
 
 
 def _own(tool: RegisteredTool) -> RegisteredTool:

@@ -54,6 +54,17 @@ class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True):
         return self.origin, self.name
 
 
+class StoredPolicies(msgspec.Struct, frozen=True, kw_only=True):
+    """Policies that a person put in force, beside those of the configuration."""
+
+    name: str
+    text: str
+    examples: str = ""
+    """YAML, as in a file beside policies."""
+    put_by: str
+    put_at: str
+
+
 def accepted(pin: Pin) -> Pin:
     """The pin after the pending definition was accepted; the version is bumped by the kind of change."""
     if pin.pending is None:
@@ -90,6 +101,20 @@ def grant_switch(agent: str, capability: str) -> str:
     No tool, version or agent has a name with a line break.
     """
     return f"agent\n{agent}\n{capability}"
+
+
+def worker_switch(key: str) -> str:
+    """The switch of a worker on another machine by its public key, which is off while it is quarantined."""
+    return f"worker\n{key}"
+
+
+def quarantined_workers(switches: Mapping[str, bool]) -> frozenset[str]:
+    """The keys of the workers that are quarantined."""
+    return frozenset(
+        switch.partition("\n")[2]
+        for switch, enabled in switches.items()
+        if not enabled and switch.startswith("worker\n")
+    )
 
 
 def rejection_switch(pin: Pin) -> str:
@@ -158,6 +183,12 @@ class RegistryState(Protocol):
     def drop_flow(self, key: tuple[str, str]) -> None:
         """Forget the declared flow of a tool."""
 
+    def policies(self) -> Iterable[StoredPolicies]:
+        """The policies that people put in force, by name."""
+
+    def put_policies(self, name: str, stored: StoredPolicies | None) -> None:
+        """Store policies instead of earlier ones of that name; None removes them."""
+
 
 class MemoryState:
     """In-memory registry state."""
@@ -166,6 +197,7 @@ class MemoryState:
         self._switches: dict[str, bool] = {}
         self._pins: dict[tuple[str, str], Pin] = {}
         self._flows: dict[tuple[str, str], DeclaredFlow] = {}
+        self._policies: dict[str, StoredPolicies] = {}
 
     def switches(self) -> Mapping[str, bool]:
         """Enabled or disabled, by case-folded `name` or `name@version`."""
@@ -220,3 +252,13 @@ class MemoryState:
     def drop_flow(self, key: tuple[str, str]) -> None:
         """Forget the declared flow of a tool."""
         self._flows.pop(key, None)
+
+    def policies(self) -> Iterable[StoredPolicies]:
+        """The policies that people put in force, by name."""
+        return tuple(self._policies[name] for name in sorted(self._policies))
+
+    def put_policies(self, name: str, stored: StoredPolicies | None) -> None:
+        """Store policies instead of earlier ones of that name; None removes them."""
+        self._policies = {key: held for key, held in self._policies.items() if key != name}
+        if stored is not None:
+            self._policies[name] = stored

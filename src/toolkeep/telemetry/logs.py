@@ -138,6 +138,7 @@ _LINES: dict[type[Event], _Line] = {
     events.HostContacted: _Line(_EXECUTION, logging.INFO, "host contacted"),
     events.ContactRefused: _Line(_EXECUTION, logging.WARNING, "contact refused"),
     events.WorkerRefused: _Line(_EXECUTION, logging.WARNING, "frames of a worker refused"),
+    events.WorkersDisagreed: _Line(_EXECUTION, logging.ERROR, "workers gave different results"),
     events.WorkerAnsweredLate: _Line(_EXECUTION, logging.WARNING, "worker answered late"),
     events.UpstreamAsked: _Line(_EXECUTION, logging.INFO, "upstream asked"),
     events.ValidationPassed: _Line(_VALIDATION, logging.DEBUG, "validation passed"),

@@ -34,6 +34,14 @@ class WorkerLoad(Protocol):
         """Its free slots."""
 
     @property
+    def samples_agreed(self) -> int:
+        """Results of it that another worker's result confirmed."""
+
+    @property
+    def samples_differed(self) -> int:
+        """Results of it that differed from another worker's."""
+
+    @property
     def jobs(self) -> int:
         """Calls that it has."""
 
@@ -125,6 +133,18 @@ class Metrics:
             "toolkeep_workers_ready": ("Workers with a free slot.", lambda one: one.state == "ready"),
             "toolkeep_worker_slots_free": ("Free slots of workers.", lambda one: one.free),
             "toolkeep_worker_jobs": ("Calls that workers have.", lambda one: one.jobs),
+            "toolkeep_workers_quarantined": (
+                "Workers that take no calls, because a result was wrong.",
+                lambda one: one.state == "quarantined",
+            ),
+            "toolkeep_worker_samples_agreed": (
+                "Results of workers that another worker's result confirmed.",
+                lambda one: one.samples_agreed,
+            ),
+            "toolkeep_worker_samples_differed": (
+                "Results of workers that differed from another worker's.",
+                lambda one: one.samples_differed,
+            ),
         }
         for name, (about, count) in shown.items():
             gauge = Gauge(name, about, registry=self.registry)

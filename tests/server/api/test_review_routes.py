@@ -1,5 +1,6 @@
 """A quarantined tool is reviewed, accepted or kept out, over `/v1` and on the page, by a confirmed act."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,11 @@ import pytest
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from tests.server.web.test_app import Visitor, visit
-from toolkeep import Keep, ToolDefinition, open_keep, tool
+from toolkeep import Code, Keep, ToolDefinition, open_keep, tool
 from toolkeep.limits import FRESH_SIGN_IN_SECONDS
+from toolkeep.server.api.admin_change import Change, bearer_confirmation, put_in_force
+from toolkeep.server.http.problem_details import RequestRefused
+from toolkeep.stores.api_tokens import MemoryTokens, Tokens
 
 pytestmark = pytest.mark.spec("WEB-2", "REG-3")
 
@@ -92,6 +96,16 @@ def test_the_page_accepts_within_five_minutes_of_a_sign_in(
     assert keep.get("weather").is_enabled
     (accepted,) = changes(keep)
     assert (accepted["person"], accepted["way"]) == ("operator:page", "page")
+
+
+def test_nothing_is_put_in_force_without_the_scope(keep: Keep) -> None:
+    """Whatever the route of it asks for."""
+    token = Tokens(MemoryTokens()).make("a token", ["tools:write", "approve"], agent="ada").token
+    change = Change(what="policies", name="weather", difference="")
+    with pytest.raises(RequestRefused) as refused:
+        asyncio.run(put_in_force(keep, bearer_confirmation(token, "weather"), change, lambda: None))
+    assert refused.value.code is Code.SCOPE_MISSING
+    assert changes(keep) == []
 
 
 def test_a_change_that_fails_is_recorded_as_failed(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,8 @@ CHANGES = [
     "/ui/audit/0123/receipt:verify",
     "/ui/policies:explain",
     "/ui/policies:check",
+    "/ui/policies:put",
+    "/ui/policies:drop",
     "/ui/tokens",
     "/ui/tokens/0123:revoke",
     "/ui/tokens/0123:rotate",

@@ -1,6 +1,9 @@
 """The timeline of calls: filters keep calls whole, and a call says why it has no arguments."""
 
+import csv
 import html
+import io
+import json
 import re
 from typing import Annotated, Any, Literal
 
@@ -9,7 +12,6 @@ import pytest
 from tests.server.web.test_app import Visitor, visit
 from toolkeep import Answer, Keep, Question, Secret, ToolFailed, open_keep, tool
 from toolkeep.audit.findings import Finding, Kind, Report
-from toolkeep.config.schema import FILE_SCHEMA
 from toolkeep.limits import BODY_ARGUMENT_BYTES
 from toolkeep.server.api import audit_routes
 from toolkeep.server.web.static_files import Assets
@@ -42,7 +44,8 @@ def calls(keep: Keep) -> None:
         '@id("all") permit (principal, action, resource);'
         '@id("no") forbid (principal, action == Action::"call", resource == Tool::"write_down");'
     )
-    assert keep.call_sync("add", {"a": 1}, agent="operator").status == "ok"
+    made = keep.call_sync("add", {"a": 1}, agent="operator", session="desk-7", conversation="talk")
+    assert made.status == "ok"
     assert keep.call_sync("write_down", {"text": "x"}, agent="operator").status == "error"
     assert keep.call_sync("add", {"a": "one"}, agent="operator").status == "error"
 
@@ -60,6 +63,13 @@ def calls(keep: Keep) -> None:
         ("?status=refused", [("add", "refused"), ("write_down", "refused")]),
         ("?status=refused&tool=add", [("add", "refused")]),
         ("?status=deny&tool=add", []),
+        ("?code=ACODE-TSR-004", [("add", "refused")]),
+        ("?text=PERMITTED", [("write_down", "refused")]),
+        ("?text=desk-7&hours=1", [("add", "ok")]),
+        ("?session=desk-7&conversation=talk", [("add", "ok")]),
+        ("?session=desk", []),
+        ("?slower_ms=600000", []),
+        ("?slower_ms=0&status=ok", [("add", "ok")]),
     ],
 )
 @pytest.mark.parametrize("shown", [40, 1])
@@ -70,6 +80,34 @@ def test_a_filter_shows_whole_calls_with_the_outcome_that_they_had(
     monkeypatch.setattr("toolkeep.server.web.audit_page._SHOWN", shown)
     calls(keep)
     assert visit(keep, lambda visitor: timeline(visitor, query)) == expected
+
+
+@pytest.mark.spec("WEB-2")
+def test_what_is_filtered_is_exported_and_listed_over_http(keep: Keep) -> None:
+    calls(keep)
+    keep.call_sync("=cmd()", {}, agent="operator")
+
+    async def act(visitor: Visitor) -> list[Any]:
+        query = "?status=refused&hours=1"
+        return [
+            (await visitor.get(f"/ui/audit/export{query}&format=csv")).body.decode(),
+            (await visitor.get(f"/ui/audit/export{query}&format=jsonl")).body.decode(),
+            (await visitor.operator.get(f"/v1/audit/calls{query}")).data,
+            (await visitor.operator.get("/v1/audit/calls?hours=x")).status,
+            (await visitor.get(f"/ui/audit{query}&tool=add")).body.decode(),
+        ]
+
+    table, lines, listed, status, page = visit(keep, act)
+    read = list(csv.DictReader(io.StringIO(table)))
+    assert [row["tool"] for row in read] == ["'=cmd()", "add", "write_down"]
+    assert [json.loads(line) for line in lines.splitlines()] == listed["items"]
+    assert [(one["tool"], one["codes"]) for one in listed["items"][1:]] == [
+        ("add", ["ACODE-TSR-004"]),
+        ("write_down", ["ACODE-TSR-027"]),
+    ]
+    assert (status, listed["next"]) == (400, None)
+    assert 'value="refused" selected' in page
+    assert "format=csv&amp;agent=" not in page
 
 
 @pytest.mark.parametrize("scanned", [5_000, 7, 5])
@@ -112,8 +150,7 @@ async def take_text(text: str) -> int:
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
-        ("add", {"a": "one"}, "the call was refused before its arguments were known to be valid"),
-        ("no_such_tool", {}, "the call was refused before its arguments were known to be valid"),
+        ("no_such_tool", None, "There were none, or they could not be read."),
         ("take_secret", {"key": "hunter2"}, "Not kept: the tool takes secrets."),
         ("take_text", {"text": "x" * BODY_ARGUMENT_BYTES}, "Not kept: they are larger than 64 KiB."),
     ],
@@ -128,6 +165,46 @@ def test_a_call_says_why_it_has_no_arguments(
         return (await visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
 
     assert said in visit(keep, act)
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_refused_call_says_why_and_offers_what_to_do_next(keep: Keep) -> None:
+    """Its arguments and its text are there, to explain, to try again and to copy; a secret is not."""
+    keep.register(take_secret)
+    made = keep.call_sync("add", {"a": "o'ne"}, agent="operator", session="desk", conversation="talk")
+    hidden = keep.call_sync("take_secret", {"key": "hunter2", "more": "hunter2"}, agent="operator")
+
+    async def act(visitor: Visitor) -> tuple[str, str, Any]:
+        shown = [(await visitor.get(f"/ui/calls/{one.call_id}")).body.decode() for one in (made, hidden)]
+        over_http = await visitor.operator.get(f"/v1/audit/calls/{made.call_id}")
+        return html.unescape(shown[0]), html.unescape(shown[1]), over_http.data
+
+    page, secret, said = visit(keep, act)
+    sentence = (
+        "operator called add, but its arguments are not valid at /a: 'a' must be an integer, got string."
+    )
+    assert (said["outcome"], said["sentence"], said["arguments"]) == ("refused", sentence, {"a": "o'ne"})
+    assert said["remedy"] == "Send an integer."
+    assert said["refusal"] == made.text
+    assert [one["stage"] for one in said["stages"]] == ["admit", "validate"]
+    for text in (sentence, "Send an integer.", made.text, ">Explain<", ">Try again<", "Where the time went"):
+        assert text in page
+    assert """-d '{"arguments": {"a": "o'"'"'ne"}, "session": "desk", "conversation": "talk"}'""" in page
+    assert "Bearer $TOOLKEEP_TOKEN" in page
+    assert ("hunter2" in secret, "described by its type and length" in secret) == (False, True)
+    assert (">Try again<" in secret, "Copy as curl" in secret) == (False, False)
+
+
+def test_a_capability_that_is_missing_is_no_passed_check(keep: Keep) -> None:
+    keep.register(look)
+    made = keep.call_sync("look", {}, agent="operator")
+    shown = visit(keep, lambda visitor: visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
+    assert re.findall(r'<span class="dot([^"]*)">', shown) == ["", " warn", " warn"]
+
+
+@tool(side_effects=["FsRead"], capabilities=["fs.read:/srv"])
+def look() -> None:
+    """Look around."""
 
 
 @tool(side_effects=["None"])
@@ -199,16 +276,6 @@ def test_a_call_says_who_answered_and_when_it_was_asked_for(
 def send_away() -> str:
     """Fail after somebody agreed."""
     raise ToolFailed("There is no such place.")
-
-
-def test_the_page_names_the_key_of_the_configuration_that_takes_policies(keep: Keep) -> None:
-    async def act(visitor: Visitor) -> str:
-        text = '@id("all") permit (principal, action, resource);'
-        return (await visitor.post("/ui/policies:check", {"text": text})).body.decode()
-
-    keys = re.findall(r"<code>([a-z_./]*)</code>", visit(keep, act))
-    assert keys == ["policies", ".agent/config.yml"]
-    assert "policies" in FILE_SCHEMA["properties"]
 
 
 def test_a_report_is_shown_with_and_without_the_logs_of_other_servers() -> None:

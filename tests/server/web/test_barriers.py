@@ -51,6 +51,7 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
         "/ui/audit",
         f"/ui/calls/{call}",
         "/ui/policies",
+        "/ui/policies/edit",
         "/ui/agents",
         "/ui/tokens",
         "/ui/sign-in",

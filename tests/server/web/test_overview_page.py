@@ -11,7 +11,7 @@ from tests.server.web.test_app import Visitor, visit
 from tests.telemetry.test_metrics import values
 from toolkeep import Keep
 from toolkeep.events import WorkerRefused
-from toolkeep.fleet.worker_status import WorkerStatus
+from toolkeep.fleet.worker_status import WorkerStatus, quarantined
 from toolkeep.server.app_factory import start_metrics
 
 READY = WorkerStatus(
@@ -27,8 +27,12 @@ READY = WorkerStatus(
     running={"shout": 2},
     version="0.1.0",
     seen_s=0.4,
+    samples_agreed=5,
+    samples_differed=1,
 )
 REFUSED = WorkerStatus(name="two", key="ed25519:two", state="refused", why="it claims the label '<b>'")
+
+QUARANTINED = quarantined(WorkerStatus(name="three", key="ed25519:three", state="ready", slots=4))
 
 
 class KnownWorkers(LostWorkers):
@@ -38,7 +42,7 @@ class KnownWorkers(LostWorkers):
         """They are there."""
 
     def workers(self) -> tuple[WorkerStatus, ...]:
-        return READY, REFUSED
+        return READY, REFUSED, QUARANTINED
 
 
 @pytest.fixture
@@ -54,8 +58,9 @@ def test_workers_are_listed_for_who_may_read_the_log(keep: Keep) -> None:
         refused = await client.as_agent("ada", "call").get("/v1/workers")
         return refused.status, (await client.get("/v1/workers")).data
 
-    status, (one, two) = talk(keep, act)
+    status, (one, two, three) = talk(keep, act)
     assert (status, one["state"], one["free"], one["tools"]) == (403, "ready", 3, ["read_file", "shout"])
+    assert (three["state"], three["why"]) == ("quarantined", QUARANTINED.why)
     assert (two["state"], two["why"], two["seen_s"]) == ("refused", "it claims the label '<b>'", None)
 
 
@@ -68,11 +73,12 @@ def test_the_page_shows_them_and_is_named_only_where_there_is_a_fleet(keep: Keep
     status, text = visit(keep, act)
     assert status == 200
     for shown in (
-        "1 of 2 workers takes calls · 2 calls under way · 3 of 4 slots free",
+        "1 of 3 workers takes calls · 2 calls under way · 3 of 4 slots free",
         '<span class="foreign">shout</span> × 2',
         "gpu",
         "0.1.0",
         "refused",
+        "quarantined",
         "It claims the label &#39;&lt;b&gt;&#39;",
         'href="/ui/workers"',
     ):
@@ -89,4 +95,6 @@ def test_workers_and_refused_frames_are_counted(keep: Keep) -> None:
     assert found[("toolkeep_workers_ready",)] == 1
     assert (found[("toolkeep_worker_slots_free",)], found[("toolkeep_worker_jobs",)]) == (3, 2)
     assert found[("toolkeep_worker_frames_refused_total", "two")] == 3
+    samples = [found[(f"toolkeep_worker_samples_{name}",)] for name in ("agreed", "differed")]
+    assert (samples, found[("toolkeep_workers_quarantined",)]) == ([5, 1], 1)
     assert not [name for name, *_ in values(start_metrics(Keep())) if name.startswith("toolkeep_worker_s")]

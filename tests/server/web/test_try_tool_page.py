@@ -90,3 +90,21 @@ def test_a_changed_tool_is_reviewed_and_accepted(read: Callable[..., Reader], wo
     page.get_by_role("button", name="Accept this definition").click()
     expect(page.get_by_text("In quarantine")).to_have_count(0)
     assert world.keep.get("weather").is_enabled
+
+
+def test_several_tools_are_switched_off_after_a_preview(
+    read: Callable[..., Reader], world: World, axe: str
+) -> None:
+    page = read(bypass_csp=True).go("/ui/tools")
+    page.get_by_label("Select price").check()
+    page.get_by_label("Search tools").fill("order")
+    expect(page.get_by_label("Select price")).to_have_count(0)
+    page.get_by_label("Select order").check()
+    expect(page.locator("#bulk")).to_contain_text("2 selected")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("heading", name="Switch off: 2 tools would change")).to_be_visible()
+    assert barriers(page, axe) == []
+    page.locator("#bulk-preview").get_by_role("button", name="Switch off").click()
+    expect(page.get_by_role("heading", name="Done: 2 tools changed")).to_be_visible()
+    expect(page.locator("#tools .state-disabled")).to_have_count(1)
+    assert not any(world.keep.get(name).is_enabled for name in ("price", "order"))

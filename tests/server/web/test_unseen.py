@@ -31,9 +31,12 @@ PAGES = ["", "tools", "tools/foreign", "approvals", "audit", "policies", "tokens
 def raw(text: str) -> list[str]:
     """Where such a character stands as it is.
 
-    The name of a field, and the value of a choice that has a text, are shown to nobody, and must be exact.
+    The name of a field, a hidden field, and the value of a choice that has a text, are shown to nobody, and must
+    be exact.
     """
-    shown = re.sub(r' name="at:[^"]*"| value="[^"]*"(?=( selected)?>[^<])', "", text)
+    shown = re.sub(
+        r'<input type="hidden"[^>]*>| name="at:[^"]*"| value="[^"]*"(?=( selected)?>[^<])', "", text
+    )
     return [shown[max(0, found.start() - 60) : found.end()] for found in re.finditer("[\u202e\u2066]", shown)]
 
 

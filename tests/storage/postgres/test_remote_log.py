@@ -25,7 +25,7 @@ from toolkeep.cli.main import cli
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.errors import Code
 from toolkeep.server.api.audit_routes import (
-    RecordFilters,
+    CallFilters,
     call_records,
     list_calls,
     public_key,
@@ -143,7 +143,7 @@ def test_commands_and_the_page_show_the_records_of_every_server(servers: Servers
     async def read() -> list[str]:
         keep, found, cursor = servers.keeps[0], [], None
         while True:
-            page = await list_calls(keep, auditor, RecordFilters(), limit=2, cursor=cursor)
+            page = await list_calls(keep, auditor, CallFilters(), limit=2, cursor=cursor)
             found += [one.newest.call for one in page.items]
             cursor = page.next
             if cursor is None:

@@ -43,7 +43,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     caller: Caller
     person: str
     """Who the log says it was."""
-    way: Literal["page", "http"]
+    way: Literal["page", "http", "terminal"]
     typed_name: str
     signed_in_at: float | None
     """POSIX seconds; None for a bearer token."""

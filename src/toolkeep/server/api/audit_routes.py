@@ -11,13 +11,15 @@ import heapq
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import accumulate, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from toolkeep.audit.call_verdict import Outcome, verdict_of
 from toolkeep.audit.entry import Entry
 from toolkeep.audit.errors import (
     DIAGNOSIS_NOT_KEPT,
@@ -26,11 +28,13 @@ from toolkeep.audit.errors import (
     BodyState,
     BodyUnavailable,
 )
-from toolkeep.audit.kept_refusal import parse_kept
+from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal, parse_kept
 from toolkeep.audit.receipt import Receipt
-from toolkeep.errors import Code, NotRecorded, StoreUnavailable
+from toolkeep.audit.record_kinds import STAGES
+from toolkeep.errors import TITLES, Code, NotRecorded, StoreUnavailable
+from toolkeep.host import clock
 from toolkeep.keep.keep import Keep
-from toolkeep.limits import SCANNED_RECORDS
+from toolkeep.limits import PAGE_MOST, SCANNED_RECORDS
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, decode_cursor, encode_cursor
 from toolkeep.server.api.session_routes import note_shown
@@ -68,6 +72,11 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The server whose log it is in, where servers share a database."""
     origin: str = ""
     """The name of that log."""
+    session: str = ""
+    conversation: str = ""
+    """As the caller named them, where the record tells it."""
+    took_us: int = 0
+    """How long the call took, where the record tells it."""
 
     @property
     def newest(self) -> "RecordSummary":
@@ -90,15 +99,37 @@ class RecordView(msgspec.Struct, frozen=True, kw_only=True):
     record: dict[str, Any]
 
 
+class StageTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a stage of a call took."""
+
+    stage: str
+    began_us: int
+    """Since the call began."""
+    took_us: int
+
+
 class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the log has of one call; bodies where they are kept."""
 
     call: str
+    outcome: Outcome
+    sentence: str
+    """Who called what, what came of it, and why."""
+    remedy: str = ""
+    """What would change it; only for callers with `audit:read`."""
     records: list[RecordView]
+    stages: list[StageTime] = []
+    """The stages that it passed, with their times."""
     arguments: Any = None
+    is_whole: bool = True
+    """Whether the arguments are exactly those that were sent; what may be secret is described only."""
     no_arguments: "NoArguments | None" = None
     """Why there are no arguments."""
     result: Any = None
+    refusal: str = ""
+    """What the model was told, if the call was refused or failed."""
+    problems: list[KeptProblem] = []
+    """What was wrong with it."""
     diagnosis: str = ""
     """Why the call failed, or why that is not known; only for callers with `audit:read`."""
     server: str = ""
@@ -107,9 +138,22 @@ class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     """The name of that log, where servers share a database."""
 
 
-NoArguments = Literal["refused", "repeated", "secret", "too_large", "erased", "missing", "changed", "unknown"]
-"""`refused`: the call was refused before its arguments were known to be valid. `repeated`: they are those of
-the call whose result was given back. `missing`: the process ended before they were written."""
+NoArguments = Literal[
+    "refused",
+    "unreadable",
+    "repeated",
+    "secret",
+    "too_large",
+    "erased",
+    "expired",
+    "missing",
+    "changed",
+    "unknown",
+]
+"""`refused`: an earlier version kept no arguments that were not valid. `unreadable`: there were none, or they
+could not be read. `repeated`: they are those of the call
+whose result was given back. `expired`: those of refused calls are kept for a while. `missing`: the process
+ended before they were written."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +186,21 @@ class RecordFilters(msgspec.Struct, frozen=True, kw_only=True):
             and self.status in (None, summary.status, summary.decision)
         )
 
+
+class CallFilters(RecordFilters, frozen=True, kw_only=True):
+    """Which calls are wanted."""
+
+    session: str | None = None
+    conversation: str | None = None
+    code: str | None = None
+    """An error code."""
+    text: str | None = None
+    """Part of a name, an id, or the title of an error."""
+    hours: str | None = None
+    """Only calls of the last hours."""
+    slower_ms: str | None = None
+    """Only calls that took longer."""
+
     def fits_call(self, call: "CallSummary") -> bool:
         """Whether a call matches, by its outcome and all of its records."""
         return (
@@ -149,7 +208,18 @@ class RecordFilters(msgspec.Struct, frozen=True, kw_only=True):
             and self.tool in (None, call.newest.tool)
             and self.type in (None, *call.types)
             and self.status in (None, call.outcome, *(one.decision for one in call.records))
+            and self.session in (None, call.session)
+            and self.conversation in (None, call.conversation)
+            and self.code in (None, *call.codes)
+            and (self.slower_ms is None or call.took_us > int(self.slower_ms) * 1000)
+            and (self.text is None or self.text.casefold() in call.words)
         )
+
+    def since(self) -> str:
+        """Before this time no record is wanted; empty for any."""
+        if self.hours is None:
+            return ""
+        return clock.stamp(time.time() - int(self.hours) * 3600)
 
 
 class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +236,33 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
     def types(self) -> set[str]:
         """The types of its records."""
         return {one.type for one in self.records}
+
+    @property
+    def session(self) -> str:
+        """The session that its caller named."""
+        return next((one.session for one in self.records if one.session), "")
+
+    @property
+    def conversation(self) -> str:
+        """The conversation that its caller named."""
+        return next((one.conversation for one in self.records if one.conversation), "")
+
+    @property
+    def codes(self) -> list[str]:
+        """Why it failed."""
+        return [code for one in self.records for code in one.codes]
+
+    @property
+    def took_us(self) -> int:
+        """How long it took."""
+        return max(one.took_us for one in self.records)
+
+    @property
+    def words(self) -> str:
+        """What a search for text looks at."""
+        titles = [TITLES[Code(code)] for code in self.codes if code in set(Code)]
+        said = (self.newest.call, self.newest.tool, self.newest.agent, self.session, self.conversation)
+        return "\n".join((*said, *self.codes, *titles)).casefold()
 
     @property
     def outcome(self) -> str:
@@ -258,8 +355,62 @@ def _logs(keep: Keep) -> list[_ServerLog]:
     return [_ServerLog(record.log, remote.server, record.log.public_key().name), *others]
 
 
+class CallView(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in a list."""
+
+    call: str
+    time: str
+    tool: str
+    agent: str
+    session: str
+    conversation: str
+    outcome: str
+    codes: list[str]
+    took_us: int
+    server: str = ""
+
+    @classmethod
+    def of(cls, call: CallSummary) -> "CallView":
+        """What a list tells of a call."""
+        return cls(
+            call=call.newest.call,
+            time=call.records[-1].time,
+            tool=call.newest.tool,
+            agent=call.newest.agent,
+            session=call.session,
+            conversation=call.conversation,
+            outcome=call.outcome,
+            codes=call.codes,
+            took_us=call.took_us,
+            server=call.newest.server,
+        )
+
+
+class CallPage(Page, frozen=True, kw_only=True):
+    """Some of the calls."""
+
+    items: list[CallView]
+
+
+EXPORTED: Final = 10_000
+"""Maximum number of calls in one export; more are read with `toolkeep audit export`."""
+
+
+async def export_calls(keep: Keep, caller: Caller, filters: CallFilters) -> list[CallView]:
+    """The newest calls that fit, page after page."""
+    found: list[CallView] = []
+    cursor: str | None = None
+    while len(found) < EXPORTED:
+        page = await list_calls(keep, caller, filters, limit=PAGE_MOST, cursor=cursor)
+        found += [CallView.of(one) for one in page.items if one.newest.call]
+        cursor = page.next
+        if cursor is None:
+            break
+    return found[:EXPORTED]
+
+
 async def list_calls(
-    keep: Keep, caller: Caller, filters: RecordFilters, *, limit: int, cursor: str | None = None
+    keep: Keep, caller: Caller, filters: CallFilters, *, limit: int, cursor: str | None = None
 ) -> Page:
     """The newest calls that a caller may see, with all of their records, filtered."""
     find = partial(_call_page, caller=caller, filters=filters, limit=limit)
@@ -267,7 +418,7 @@ async def list_calls(
 
 
 def _call_page(
-    log: ReadableLog, stop: int | None, *, caller: Caller, filters: RecordFilters, limit: int
+    log: ReadableLog, stop: int | None, *, caller: Caller, filters: CallFilters, limit: int
 ) -> tuple[list[CallSummary], int]:
     """The newest calls before an index, and the index to go on before; 0 at the end."""
     entries = list(islice(log.read_back(stop), SCANNED_RECORDS))
@@ -281,13 +432,17 @@ def _call_page(
     _complete(log, grouped, entries, owners)
     earlier = _calls_from(log, stop) if stop else set()
     shown: list[CallSummary] = []
+    since = filters.since()
     for call in grouped.values():
+        if since and call.records[-1].time < since:
+            continue
         # A call that ended on an earlier page was shown there with all of its records.
         if call.newest.call not in earlier and filters.fits_call(call):
             shown.append(call)
             if len(shown) == limit:
                 return shown, call.newest.index
-    return shown, entries[-1].index if entries else 0
+    is_over = not entries or str(entries[-1].record.get("time", "")) < since
+    return shown, 0 if is_over else entries[-1].index
 
 
 def _complete(
@@ -353,6 +508,9 @@ def _summary(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
         status=str(said.get("status") or decision or said.get("outcome") or _approved(said)),
         decision=decision,
         codes=[str(code) for code in said.get("codes", ())],
+        session=str(said.get("session", "")) if said.get("type") == "ToolInvoked" else "",
+        conversation=str(said.get("conversation", "")),
+        took_us=sum(said.get("stage_us") or ()) or int(said.get("execute_us") or 0),
     )
 
 
@@ -459,15 +617,27 @@ def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
         raise not_found("call")
     said = [entry.record for entry in entries]
     note_shown(keep, caller, str(said[0].get("tool", "")))  # in whichever session it was
-    arguments, why = _arguments(keep, bodies, said)
+    is_auditor = caller.has_scope(Scope.AUDIT_READ)
+    kept = _kept(bodies, said)
+    if kept is not None and not is_auditor:
+        kept = msgspec.structs.replace(kept, diagnosis="")
+    verdict = verdict_of(said, kept)
+    arguments, why = _arguments(keep, bodies, said, kept)
     result = next((str(one["result_hash"]) for one in said if one.get("result_hash")), "")
     return CallRecords(
         call=call_id,
+        outcome=verdict.outcome,
+        sentence=verdict.sentence,
+        remedy=verdict.remedy if is_auditor else "",
         records=[_view(entry) for entry in entries],
+        stages=_stages(said),
         arguments=arguments,
+        is_whole=kept is None or kept.received is None or kept.is_whole,
         no_arguments=why,
         result=_body(bodies, result),
-        diagnosis=_diagnosis(keep, bodies, call_id, said[-1]) if caller.has_scope(Scope.AUDIT_READ) else "",
+        refusal=kept.text if kept is not None else "",
+        problems=kept.problems if kept is not None else [],
+        diagnosis=_diagnosis(keep, call_id, said, kept) if is_auditor else "",
         server=server,
         origin=origin,
     )
@@ -490,31 +660,50 @@ def _warn_of_missing(broken: AuditBroken) -> None:
 ReadBody = Callable[[str], bytes]
 
 
-def _diagnosis(keep: Keep, bodies: ReadBody, call_id: str, last: dict[str, Any]) -> str:
-    """Why a call failed, whichever process made it; empty if it did not fail."""
-    digest = last.get("diagnosis_hash")
-    if digest is None:
-        return ""
+def _kept(bodies: ReadBody, said: list[dict[str, Any]]) -> KeptRefusal | None:
+    """What is kept of a refusal or failure, if anything."""
+    digest = next((str(one["diagnosis_hash"]) for one in reversed(said) if one.get("diagnosis_hash")), "")
     if not digest:
-        own = keep.diagnosis(call_id)
-        return own.text if own is not None else DIAGNOSIS_NOT_KEPT
-    try:
-        return "\n".join(parse_kept(bodies(str(digest))).lines)
-    except BodyUnavailable as error:
-        return REFUSAL_EXPIRED if error.state is BodyState.MISSING else f"It is {error.state.value}."
-    except (KeyError, ValueError):
+        return None
+    with contextlib.suppress(BodyUnavailable, KeyError, ValueError):
+        return parse_kept(bodies(digest))
+    return None
+
+
+def _diagnosis(keep: Keep, call_id: str, said: list[dict[str, Any]], kept: KeptRefusal | None) -> str:
+    """Why a call failed, whichever process made it; empty if it did not fail."""
+    if kept is not None:
+        return kept.diagnosis
+    digest = said[-1].get("diagnosis_hash")
+    if digest:
         return REFUSAL_EXPIRED
+    own = keep.diagnosis(call_id) if digest is not None else None
+    return "" if digest is None else own.text if own is not None else DIAGNOSIS_NOT_KEPT
 
 
-def _arguments(keep: Keep, bodies: ReadBody, said: list[dict[str, Any]]) -> "tuple[Any, NoArguments | None]":
+def _stages(said: list[dict[str, Any]]) -> list[StageTime]:
+    times = next((one["stage_us"] for one in reversed(said) if one.get("stage_us")), ())
+    begins = accumulate(times, initial=0)
+    return [
+        StageTime(stage=stage, began_us=began, took_us=took)
+        for stage, began, took in zip(STAGES, begins, times, strict=False)
+    ]
+
+
+def _arguments(
+    keep: Keep, bodies: ReadBody, said: list[dict[str, Any]], refusal: KeptRefusal | None
+) -> "tuple[Any, NoArguments | None]":
     """The arguments of a call, or why there are none."""
     if kept := next((str(one["argument_hash"]) for one in said if one.get("has_arguments")), ""):
         try:
             return json.loads(bodies(kept)), None
         except BodyUnavailable as error:
-            return None, error.state.value
+            is_gone = error.state is BodyState.MISSING and "diagnosis_hash" in said[-1]
+            return None, "expired" if is_gone else error.state.value
         except (KeyError, ValueError):
             return None, "missing"
+    if refusal is not None and said[0].get("has_arguments") is None:
+        return refusal.received, None if refusal.received is not None else "unreadable"
     return None, _why_not_kept(keep, said[0])
 
 
@@ -522,7 +711,7 @@ def _why_not_kept(keep: Keep, invoked: dict[str, Any]) -> "NoArguments":
     if invoked.get("repeats"):
         return "repeated"
     if invoked.get("has_arguments") is None:
-        return "refused"
+        return "expired" if invoked.get("diagnosis_hash") else "refused"
     tool = keep.try_get(f"{invoked.get('tool')}@{invoked.get('version')}")
     if tool is None or tool.definition_hash != invoked.get("definition_hash"):
         return "unknown"  # the definition is gone, which alone tells whether arguments are secret
@@ -597,6 +786,16 @@ async def _list(service: Service, request: Request) -> Response:
             service.keep, request.caller, filters, limit=query["limit"], cursor=query["cursor"]
         )
     )
+
+
+async def _calls(service: Service, request: Request) -> Response:
+    query = request.query
+    filters = CallFilters(**{name: query[name] for name in CallFilters.__struct_fields__})
+    found = await list_calls(
+        service.keep, request.caller, filters, limit=query["limit"], cursor=query["cursor"]
+    )
+    calls = [CallView.of(one) for one in found.items if one.newest.call]
+    return json_response(CallPage(items=calls, next=found.next))
 
 
 async def _show(service: Service, request: Request) -> Response:
@@ -679,6 +878,32 @@ ROUTES: Final = (
             CURSOR,
         ),
         gives={200: ResponseSpec(about="One page; a short page may not be the last.", kind=RecordPage)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit/calls",
+        name="listCalls",
+        about="Calls with their outcomes, newest first: with the scope audit:read all, else the agent's own.",
+        handler=_calls,
+        scopes=_SEERS,
+        tag="audit",
+        parameters=(
+            Parameter(name="agent", about="Only calls of this agent."),
+            Parameter(name="tool", about="Only calls of this tool."),
+            Parameter(name="type", about="Only calls with a record of this type."),
+            Parameter(name="status", about="Only calls of this outcome, or of this decision."),
+            Parameter(name="session", about="Only calls of this session."),
+            Parameter(name="conversation", about="Only calls of this conversation."),
+            Parameter(name="code", about="Only calls with this error code."),
+            Parameter(name="text", about="Only calls with this text in a name, id or reason."),
+            Parameter(name="hours", about="Only calls of the last hours.", pattern=r"[0-9]{1,5}", longest=5),
+            Parameter(
+                name="slower_ms", about="Only calls that took longer.", pattern=r"[0-9]{1,9}", longest=9
+            ),
+            LIMIT,
+            CURSOR,
+        ),
+        gives={200: ResponseSpec(about="One page; a short page may not be the last.", kind=CallPage)},
     ),
     Route(
         method="GET",

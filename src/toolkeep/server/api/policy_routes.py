@@ -1,10 +1,11 @@
 """Policies over HTTP: list those in force, check others, explain a decision.
 
 Nothing is run, recorded or asked. Decisions about other agents are explained to `admin` only.
+`stored_policy_routes` puts policies in force.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, Final
 
@@ -16,6 +17,7 @@ from toolkeep.errors import Code
 from toolkeep.keep.approval_preview import ApprovalPreview, preview_approval_need
 from toolkeep.keep.keep import Keep
 from toolkeep.policy.active_policies import read_all
+from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.cedar_validation import check_policies
 from toolkeep.policy.decision_explain import Explanation, explain
 from toolkeep.policy.policy_set import PoliciesRefused
@@ -39,6 +41,13 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     asks: bool
     is_silent: bool
     reason: str
+    text: str
+    source: str
+    """The file or the stored policies that it is in; empty for a built-in one."""
+    is_stored: bool
+    """Whether a person put it in force, beside the configuration."""
+    hits: int
+    """How many decisions of the last week it made, alone or with others."""
 
 
 class PolicyText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,8 +96,9 @@ class ExplainedCall(msgspec.Struct, frozen=True, kw_only=True):
     """What policies could read of the session, if the keep watches sessions."""
 
 
-def list_policies(keep: Keep) -> list[PolicyView]:
-    """List every policy in force, including the built-in ones."""
+def list_policies(keep: Keep, hits: Mapping[str, int]) -> list[PolicyView]:
+    """List every policy in force, including the built-in ones; `hits` are counted by `Statistics`."""
+    stored = {one.name for one in keep.stored_policies}
     return [
         PolicyView(
             id=policy.id,
@@ -97,6 +107,10 @@ def list_policies(keep: Keep) -> list[PolicyView]:
             asks=policy.asks,
             is_silent=policy.is_silent,
             reason=policy.reason,
+            text=policy.text,
+            source="" if policy.id.startswith(OURS) else PurePath(policy.source).name,
+            is_stored=policy.source in stored,
+            hits=hits.get(policy.id, 0),
         )
         for policy in keep.authorizer.active_policies.engine.policies.policies
     ]
@@ -205,7 +219,8 @@ def _refusal(outcome: PermittedCall | Refusal) -> Iterator[tuple[str, str]]:
 
 
 async def _list(service: Service, request: Request) -> Response:
-    return json_response(list_policies(service.keep))
+    hits = await asyncio.to_thread(service.statistics.by_policy, service.keep)
+    return json_response(list_policies(service.keep, hits))
 
 
 async def _check(service: Service, request: Request) -> Response:

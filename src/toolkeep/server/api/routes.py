@@ -24,6 +24,7 @@ from toolkeep.server.api import (
     review_routes,
     session_routes,
     status_routes,
+    stored_policy_routes,
     token_routes,
     tool_routes,
 )
@@ -199,6 +200,7 @@ ROUTES: Final = (
     *approval_routes.ROUTES,
     *audit_routes.ROUTES,
     *policy_routes.ROUTES,
+    *stored_policy_routes.ROUTES,
     *agent_routes.ROUTES,
     *token_routes.ROUTES,
     *_HEALTH,

@@ -86,6 +86,7 @@ class _Minute:
         "failed",
         "failed_agents",
         "ok",
+        "policies",
         "reasons",
         "refused",
         "refused_agents",
@@ -98,6 +99,7 @@ class _Minute:
         self.reasons: Counter[str] = Counter()
         self.tools: Counter[str] = Counter()
         self.agents: Counter[str] = Counter()
+        self.policies: Counter[str] = Counter()
         self.refused_agents: Counter[str] = Counter()
         self.failed_agents: Counter[str] = Counter()
 
@@ -136,6 +138,15 @@ class Statistics:
                     one.last_call_at = max(float(when), one.last_call_at or 0.0)
         return found
 
+    def by_policy(self, keep: Keep) -> dict[str, int]:
+        """The decisions of each policy over the last week, after reading new records."""
+        found: Counter[str] = Counter()
+        with self._lock:
+            self._follow(keep)
+            for minute in self._minutes.values():
+                found.update(minute.policies)
+        return dict(found)
+
     def _follow(self, keep: Keep) -> None:
         oldest = self._clock() - STATISTICS_SECONDS
         back = islice(keep.record.log.read_back(), STATISTICS_RECORDS)
@@ -157,11 +168,13 @@ class Statistics:
             self._owners[call] = str(said["tool"]), str(said.get("agent", ""))
             if len(self._owners) > _CALLS:
                 self._owners.popitem(last=False)
+        if said.get("type") == "PolicyDecision":
+            decided = self._minutes.setdefault(_minute(entry), _Minute())
+            decided.policies.update({*(said.get("policies") or ()), *(said.get("asked_by") or ())})
         status = said.get("status")
         if status not in ("ok", "error") or not call:
             return
-        when = int(_time(entry)) // _MINUTE * _MINUTE
-        minute = self._minutes.setdefault(when, _Minute())
+        minute = self._minutes.setdefault(_minute(entry), _Minute())
         tool, agent = self._owners.pop(call, ("", ""))
         minute.tools[tool] += 1
         minute.agents[agent] += 1
@@ -241,6 +254,10 @@ def _title(code: str) -> str:
         return TITLES[Code(code)]
     except ValueError:
         return ""
+
+
+def _minute(entry: Entry) -> int:
+    return int(_time(entry)) // _MINUTE * _MINUTE
 
 
 def _time(entry: Entry) -> float:

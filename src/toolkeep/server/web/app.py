@@ -24,6 +24,7 @@ from toolkeep.server.web import (
     approvals_page,
     audit_page,
     bulk_page,
+    call_page,
     definitions_page,
     flow_page,
     overview_page,
@@ -63,6 +64,7 @@ ROUTES: Final = (
     *definitions_page.ROUTES,
     *agents_page.ROUTES,
     *audit_page.ROUTES,
+    *call_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
 )

@@ -1,22 +1,20 @@
 """The audit log: a timeline of calls, one call with all of its records, verification and receipts."""
 
+import csv
+import io
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 
-from toolkeep.approval.question_text import name
+from toolkeep.audit.call_verdict import duration_text
 from toolkeep.errors import TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
-from toolkeep.limits import BODY_ARGUMENT_BYTES, KIB
 from toolkeep.server.api import audit_routes
-from toolkeep.server.api.common_parameters import ID
-from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
-from toolkeep.server.service import Service
+from toolkeep.server.service import Service, sees_as
 from toolkeep.server.web.browser_security import security_headers
-from toolkeep.server.web.templates_env import kind_text
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -25,49 +23,85 @@ _SHOWN: Final = 40
 _TYPES: Final = (
     "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "RanElsewhere",
     "ToolCompleted", "SessionEnded", "OperatorChange", "AuditAlarm", "AnsweredLate", "AnswersSigned",
-    "WorkerRefused",
+    "WorkerRefused", "WorkersDisagreed",
 )  # fmt: skip
-_STATUSES: Final = ("ok", "error", "refused", "pending", "allow", "deny")
-_TEXTS: Final = ("agent", "tool")
-_LEFT_OUT: Final = frozenset(("type", "time", "call"))
-_NO_ARGUMENTS: "Final[dict[audit_routes.NoArguments | None, str]]" = {
-    None: "",
-    "refused": "Not kept: the call was refused before its arguments were known to be valid.",
-    "repeated": "The call ran before, under the same key. Its arguments are those of that call.",
-    "secret": "Not kept: the tool takes secrets.",
-    "too_large": f"Not kept: they are larger than {BODY_ARGUMENT_BYTES // KIB} KiB.",
-    "erased": "They were erased.",
-    "missing": "They are missing: the process ended before they were written.",
-    "changed": "They were changed: they no longer have the hash that was recorded.",
-    "unknown": f"Not kept: the tool took secrets, or they were larger than {BODY_ARGUMENT_BYTES // KIB} KiB.",
-}
+_PASSED: Final = ("ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ToolCompleted")
+"""The kinds of records that say how far a call came."""
+_STATUS_WORDS: Final = {
+    "ok": "went well", "error": "failed", "refused": "refused", "pending": "pending",
+    "allow": "allowed by policy", "deny": "denied by policy",
+}  # fmt: skip
+_TEXTS: Final = ("agent", "tool", "session", "conversation", "text")
+_HOURS: Final = {"1": "last hour", "6": "last 6 hours", "24": "last day", "168": "last 7 days"}
+_NAMED: Final = 500
+"""Tools that the field suggests; any other can be typed."""
 
 
 async def _timeline(service: Service, request: PageRequest) -> Response:
     query = request.query
-    given = {name: query[name] or None for name in audit_routes.RecordFilters.__struct_fields__}
+    filters = _filters(request)
     found = await audit_routes.list_calls(
-        service.keep,
-        request.caller,
-        audit_routes.RecordFilters(**given),
-        limit=_SHOWN,
-        cursor=query["cursor"] or None,
+        service.keep, request.caller, filters, limit=_SHOWN, cursor=query["cursor"] or None
     )
+    given = msgspec.structs.asdict(filters)
     kept = {name: value for name, value in given.items() if value}
     more = "/ui/audit?" + urlencode({**kept, "cursor": found.next}) if found.next else ""
     rows = [Row(call=one) for one in found.items]
-    data: dict[str, Any] = {"rows": rows, "more": more, "is_filtered": bool(kept), "stages": _TYPES}
+    data: dict[str, Any] = {
+        "rows": rows,
+        "more": more,
+        "is_filtered": bool(kept),
+        "stages": _PASSED,
+        "kept": urlencode(kept),
+    }
     if request.wants_part:
         part = "parts/record_rows.html" if query["cursor"] else "parts/records.html"
         return request.renderer.page(request, part, **data)
+    tools = service.keep.tools(agent=sees_as(request.caller))
     return request.renderer.page(
         request,
         "audit.html",
         **data,
         filters={name: value or "" for name, value in given.items()},
         types=_TYPES,
-        statuses=_STATUSES,
+        statuses=_STATUS_WORDS,
+        hours=_HOURS,
+        tools=[tool.name for tool in tools[:_NAMED]],
+        agents=sorted(service.keep.agents),
+        codes=[(code.value, title) for code, title in TITLES.items()],
     )
+
+
+def _filters(request: PageRequest) -> audit_routes.CallFilters:
+    names = audit_routes.CallFilters.__struct_fields__
+    return audit_routes.CallFilters(**{name: request.query[name] or None for name in names})
+
+
+async def _export(service: Service, request: PageRequest) -> Response:
+    """What is filtered, as a file."""
+    calls = await audit_routes.export_calls(service.keep, request.caller, _filters(request))
+    kind = str(request.query["format"])
+    if kind == "csv":
+        body, media = _csv(calls), b"text/csv; charset=utf-8"
+    else:
+        body = b"".join(msgspec.json.encode(one) + b"\n" for one in calls)
+        media = b"application/jsonl"
+    place = f'attachment; filename="calls.{kind}"'.encode()
+    return Response(200, body, media, ((b"content-disposition", place), *security_headers(request.nonce)))
+
+
+def _csv(calls: list[audit_routes.CallView]) -> bytes:
+    text = io.StringIO(newline="")
+    rows = csv.writer(text)
+    rows.writerow(audit_routes.CallView.__struct_fields__)
+    rows.writerows([_cell(value) for value in msgspec.structs.astuple(one)] for one in calls)
+    return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _cell(value: object) -> object:
+    """A value that no spreadsheet takes for a formula: models choose names."""
+    text = " ".join(value) if isinstance(value, list) else value
+    return f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,68 +110,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     call: audit_routes.CallSummary
 
     @property
+    def took(self) -> str:
+        """How long it took, as text; empty if that is not known."""
+        return duration_text(self.call.took_us) if self.call.took_us else ""
+
+    @property
     def title(self) -> str:
         """Why it failed, as text."""
         code = next((code for one in self.call.records for code in one.codes), "")
         return TITLES[Code(code)] if code in set(Code) else code
-
-
-async def _call(service: Service, request: PageRequest) -> Response:
-    try:
-        found = await audit_routes.call_records(service.keep, request.caller, request.names["id"])
-    except RequestRefused:
-        # A call that was just approved is not in the log yet.
-        return request.renderer.page(request, "no_call.html")
-    first = found.records[0].record
-    last = found.records[-1]
-    return request.renderer.page(
-        request,
-        "call.html",
-        call=found,
-        first=first,
-        last=last,
-        no_arguments=_NO_ARGUMENTS[found.no_arguments],
-        asked_at=next((one.record["asked_at"] for one in found.records if "asked_at" in one.record), None),
-        steps=[
-            {
-                "view": one,
-                "title": _title(one.record),
-                "facts": _facts(one.record),
-                "codes": _codes(one.record),
-            }
-            for one in found.records
-        ],
-    )
-
-
-def _title(record: dict[str, Any]) -> str:
-    """What a record says, as text."""
-    if record.get("type") != "Approval":
-        return kind_text(record.get("type", ""))
-    if record.get("way") == "refused":
-        return f"Denied by {name(record['approver'])}" if record.get("approver") else "Nobody approved it"
-    earlier = " earlier" if record.get("way") in ("session", "rule") else ""
-    return f"Approved{earlier} by {name(record.get('approver', ''))}"
-
-
-def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """The details of a record as text."""
-    return [
-        (key.replace("_", " "), _words(value))
-        for key, value in record.items()
-        if key not in _LEFT_OUT and value not in (None, "", [], {})
-    ]
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return value if isinstance(value, str) else canonical_bytes(value).decode()
-
-
-def _codes(record: dict[str, Any]) -> list[tuple[str, str]]:
-    found = [str(code) for code in record.get("codes") or ()]
-    return [(code, TITLES[Code(code)] if code in set(Code) else "") for code in found]
 
 
 async def _receipt(service: Service, request: PageRequest) -> Response:
@@ -175,15 +156,30 @@ _INDEX: Final = Parameter(name="index", place="path", about="", pattern=r"[0-9]{
 
 _SCOPES: Final = (Scope.AUDIT_READ,)
 
+_FILTERS: Final = (
+    *map(_text, _TEXTS),
+    Parameter(name="type", about="", choices=("", *_TYPES), shortest=0, default=""),
+    Parameter(name="status", about="", choices=("", *_STATUS_WORDS), shortest=0, default=""),
+    Parameter(name="code", about="", choices=("", *map(str, Code)), shortest=0, default=""),
+    Parameter(name="hours", about="", choices=("", *_HOURS), shortest=0, default=""),
+    Parameter(name="slower_ms", about="", pattern=r"[0-9]{0,9}", shortest=0, longest=9, default=""),
+)
+
 ROUTES: Final = (
+    page_route(
+        "GET",
+        "/ui/audit/export",
+        _export,
+        _SCOPES,
+        *_FILTERS,
+        Parameter(name="format", about="", choices=("jsonl", "csv"), default="jsonl"),
+    ),
     page_route(
         "GET",
         "/ui/audit",
         _timeline,
         _SCOPES,
-        *map(_text, _TEXTS),
-        Parameter(name="type", about="", choices=("", *_TYPES), shortest=0, default=""),
-        Parameter(name="status", about="", choices=("", *_STATUSES), shortest=0, default=""),
+        *_FILTERS,
         Parameter(name="cursor", about="", shortest=0, longest=1024, default=""),
     ),
     page_route("POST", "/ui/audit:verify", _verify, _SCOPES),
@@ -191,5 +187,4 @@ ROUTES: Final = (
     page_route(
         "POST", "/ui/audit/{index}/receipt:verify", _verify_receipt, _SCOPES, _INDEX, audit_routes.ORIGIN
     ),
-    page_route("GET", "/ui/calls/{id}", _call, _SCOPES, ID),
 )

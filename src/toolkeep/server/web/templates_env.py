@@ -43,6 +43,7 @@ _KINDS: Final = {
     "ToolCompleted": "Completed",
     "AnsweredLate": "A worker answered late",
     "AnswersSigned": "A worker signed answers",
+    "WorkersDisagreed": "Workers gave different results",
     "WorkerRefused": "Frames of a worker refused",
     "SessionEnded": "Session ended",
     "OperatorChange": "Put in force",
@@ -186,6 +187,11 @@ def _seen(value: Any) -> Any:
         return "" if value is None else value
     cut = value if len(value) <= SHOWN_CHARS else f"{value[:SHOWN_CHARS]}… ({len(value)} characters)"
     return "\n".join(map(sanitize_line, cut.split("\n")))
+
+
+def shown_text(text: str) -> Markup:
+    """Text as it is shown: escaped, with invisible characters made visible."""
+    return escape(_seen(text))
 
 
 def editable(value: Any) -> Markup:

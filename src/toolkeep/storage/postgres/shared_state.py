@@ -27,12 +27,13 @@ from toolkeep.storage.postgres.shared_access import SharedSignedOut, SharedSignI
 from toolkeep.storage.postgres.shared_changes import SharedChanges
 from toolkeep.storage.postgres.shared_database import ServerId, SharedDatabase
 from toolkeep.storage.postgres.shared_register import REGISTERS, Item, SharedRegister
-from toolkeep.storage.postgres.shared_switches import SharedKeepState
+from toolkeep.storage.postgres.shared_switches import POLICIES, SharedKeepState
 from toolkeep.storage.row_key import RowKey
 from toolkeep.storage.sql.database_location import PostgresLocation
 from toolkeep.storage.sqlite.body_writer import BodyWriter
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
+from toolkeep.stores.registry_state import StoredPolicies
 
 _SIGNED_OUT: Final = "sign-outs"
 _TOKENS: Final = "tokens"
@@ -74,7 +75,8 @@ class SharedState:
 
     def keep_state(self) -> KeepState:
         """The state of the server, with the switches of all servers."""
-        self._state = SharedKeepState(self._folder, self._register("switches", bool), self.changes)
+        switches, policies = self._register("switches", bool), self._register(POLICIES, StoredPolicies)
+        self._state = SharedKeepState(self._folder, switches, policies, self.changes)
         return self._state
 
     def watch_tokens(self, changed: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""Switches, pins, acceptances and declared flow of one keep in a small SQLite file, `state.db`.
+"""Switches, pins, acceptances, declared flow and policies of one keep in a small SQLite file, `state.db`.
 
 Several processes may share it. Reading never makes the folder or the file; the first thing remembered does.
 """
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.storage.sqlite.database import Database
-from toolkeep.stores.registry_state import DeclaredFlow, Pin, accepted
+from toolkeep.stores.registry_state import DeclaredFlow, Pin, StoredPolicies, accepted
 
 _TABLES = """
 CREATE TABLE switches (tool TEXT PRIMARY KEY, enabled INTEGER NOT NULL) STRICT;
@@ -33,6 +33,13 @@ CREATE TABLE IF NOT EXISTS declared_flows (
 ) STRICT
 """
 """Made when the first flow is declared: states of before have no such table."""
+_POLICIES = """
+CREATE TABLE IF NOT EXISTS policies (
+    name TEXT PRIMARY KEY, text TEXT NOT NULL, examples TEXT NOT NULL, put_by TEXT NOT NULL,
+    put_at TEXT NOT NULL
+) STRICT
+"""
+"""Made when the first policies are put in force."""
 
 
 class StateFollower(Protocol):
@@ -142,7 +149,7 @@ class KeepState:
 
     def flows(self) -> Iterable[DeclaredFlow]:
         """Every declared flow."""
-        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'declared_flows'"):
+        if not self._has_table("declared_flows"):
             return []
         rows = self._read("SELECT origin, name, definition_hash, declared, declared_by FROM declared_flows")
         try:
@@ -167,6 +174,28 @@ class KeepState:
         with self._database.changing() as connection:
             connection.execute(_FLOWS)
             connection.execute("DELETE FROM declared_flows WHERE origin = ? AND name = ?", key)
+
+    def policies(self) -> Iterable[StoredPolicies]:
+        """The policies that people put in force, by name."""
+        if not self._has_table("policies"):
+            return []
+        rows = self._read("SELECT name, text, examples, put_by, put_at FROM policies ORDER BY name")
+        return [
+            StoredPolicies(name=name, text=text, examples=examples, put_by=by, put_at=at)
+            for name, text, examples, by, at in rows
+        ]
+
+    def put_policies(self, name: str, stored: StoredPolicies | None) -> None:
+        """Store policies instead of earlier ones of that name; None removes them."""
+        with self._database.changing() as connection:
+            connection.execute(_POLICIES)
+            connection.execute("DELETE FROM policies WHERE name = ?", (name,))
+            if stored is not None:
+                row = (name, stored.text, stored.examples, stored.put_by, stored.put_at)
+                connection.execute("INSERT INTO policies VALUES (?, ?, ?, ?, ?)", row)
+
+    def _has_table(self, name: str) -> bool:
+        return bool(self._read("SELECT 1 FROM sqlite_master WHERE name = ?", name))
 
     def is_accepted(self, path: str, file_hash: str) -> bool:
         """Whether a person accepted the file at this path with exactly this content."""

@@ -85,7 +85,7 @@ setInterval(() => {
 function settle(root) {
   showTimes(root);
   for (const chart of root.querySelectorAll("[data-chart]:not([data-drawn])")) draw(chart);
-  for (const area of root.querySelectorAll("textarea[data-json]:not([data-edited])")) edit(area);
+  for (const area of root.querySelectorAll("textarea:is([data-json], [data-lines]):not([data-edited])")) edit(area);
   for (const slot of root.querySelectorAll("[data-error-for]")) {
     const field = document.getElementById(slot.dataset.errorFor);
     if (field?.matches("input, select, textarea")) field.setAttribute("aria-invalid", String(slot.textContent.trim() !== ""));
@@ -101,7 +101,12 @@ function settle(root) {
 }
 
 let focused = "";
-document.addEventListener("htmx:before:swap", () => (focused = document.activeElement?.id ?? ""));
+document.addEventListener("htmx:before:swap", (event) => {
+  focused = document.activeElement?.id ?? "";
+  const { sourceElement, request } = event.detail.ctx;
+  // What was asked for by something that is gone would replace what came in its place.
+  if (request.method === "GET" && !sourceElement.isConnected) event.preventDefault();
+});
 
 document.addEventListener("htmx:after:swap", () => {
   settle(document);
@@ -136,11 +141,13 @@ document.addEventListener("click", async (event) => {
   else if ("remove" in button.dataset) removeParameter(button);
   else if (button.id === "theme") nextTheme(button);
   else if ("why" in button.dataset) showWhy(button);
+  else if ("line" in button.dataset) goTo(button);
 });
 
 async function copy(button) {
   const text = document.querySelector(button.dataset.copy).textContent;
   const label = button.querySelector(".label");
+  button.dataset.label ??= label.textContent;
   try {
     await navigator.clipboard.writeText(text);
     label.textContent = "Copied";
@@ -148,7 +155,7 @@ async function copy(button) {
   } catch {
     label.textContent = "Not allowed";
   }
-  setTimeout(() => (label.textContent = "Copy"), 1500);
+  setTimeout(() => (label.textContent = button.dataset.label), 1500);
 }
 
 function showLock(button) {
@@ -410,6 +417,15 @@ addEventListener("resize", () => {
 // --- the JSON editor ---------------------------------------------------------------------------------------------
 
 let editor = null;
+const views = new WeakMap(); // the editor of each text field
+
+function goTo(button) {
+  const view = views.get(document.getElementById(button.dataset.of));
+  if (!view) return;
+  const line = view.state.doc.line(Math.min(+button.dataset.line, view.state.doc.lines));
+  view.dispatch({ selection: { anchor: Math.min(line.from + +button.dataset.column - 1, line.to) }, scrollIntoView: true });
+  view.focus();
+}
 
 async function edit(area) {
   area.dataset.edited = "";
@@ -435,8 +451,7 @@ async function edit(area) {
         editor.drawSelection(),
         editor.indentOnInput(),
         editor.bracketMatching(),
-        editor.json(),
-        editor.linter(parsed),
+        ...("lines" in area.dataset ? [] : [editor.json(), editor.linter(parsed)]),
         editor.syntaxHighlighting(highlighted()),
         editor.EditorView.lineWrapping,
         // Tab is left to the browser, so that a keyboard gets out again.
@@ -455,7 +470,7 @@ async function edit(area) {
           "&": { fontSize: "0.8125rem", maxHeight: "22rem", backgroundColor: "transparent" },
           "&.cm-focused": { outline: "none" },
           ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.6", overflow: "auto" },
-          ".cm-content": { minHeight: area.dataset.json === "tall" ? "7.5rem" : "4rem", caretColor: "var(--ink)" },
+          ".cm-content": { minHeight: (area.dataset.json ?? area.dataset.lines) === "tall" ? "7.5rem" : "4rem", caretColor: "var(--ink)" },
           ".cm-gutters": { backgroundColor: "var(--sunken)", color: "var(--soft)", border: "0" },
           ".cm-cursor": { borderLeftColor: "var(--ink)" },
           "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": {
@@ -468,6 +483,7 @@ async function edit(area) {
   });
   area.hidden = true;
   area.after(frame);
+  views.set(area, view);
   label?.addEventListener("click", () => view.focus());
 }
 
@@ -491,3 +507,14 @@ settle(document);
 listen();
 const themeButton = document.getElementById("theme");
 if (themeButton) nameTheme(themeButton, document.documentElement.dataset.theme ?? "system");
+
+// --- filters in the address ----------------------------------------------------------------------------------------
+
+// So that Back, reloading and a copied address show the same calls.
+document.addEventListener("htmx:config:request", (event) => {
+  const form = event.target.closest?.("form[data-in-url]");
+  if (!form) return;
+  const chosen = [...new FormData(form)].filter(([, value]) => value);
+  const query = new URLSearchParams(chosen).toString();
+  history.replaceState(history.state, "", query ? `${form.action}?${query}` : form.action);
+});

@@ -1,0 +1,80 @@
+"""`toolkeep policy put`: put policies in force, in the state and beside those of the configuration."""
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+
+from toolkeep.cli.approval_prompt import person
+from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
+from toolkeep.cli.policy_check import given, read_texts
+from toolkeep.cli.tool_selection import keep_with
+from toolkeep.config.policy_files import EXAMPLES
+from toolkeep.errors import NotAccepted
+from toolkeep.host import clock
+from toolkeep.keep.keep import Keep
+from toolkeep.keep.policy_trial import Trial
+from toolkeep.policy.policy_set import PoliciesRefused
+from toolkeep.server.api.admin_change import Change, Confirmation, record_change
+from toolkeep.server.api.stored_policy_routes import difference
+from toolkeep.stores.api_tokens import Scope, Token
+from toolkeep.stores.registry_state import StoredPolicies
+from toolkeep.text.display import counted
+
+
+@click.command("put")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--name", default="", help="What they are called; by default as FILE is, without its suffix.")
+@click.option("--hash", "given_hash", metavar="SHA256", help="Do not ask, if this is the hash of FILE.")
+@project
+@common
+def command(file: Path, name: str, given_hash: str | None, project: Path | None, *, as_json: bool) -> None:
+    """Put the policies of FILE in force, with the examples beside it, instead of earlier ones of that name.
+
+    They are copied into the state and count beside those of the configuration, at once, in every running
+    server. Shows the difference and which recorded calls they would decide otherwise, and asks in a terminal;
+    elsewhere pass --hash. The log gets your name and the difference.
+    """
+    name = name or file.stem
+    texts = read_texts(given([file]))
+    if texts.problems:
+        raise PoliciesRefused(texts.problems)
+    beside = file.with_name(file.name.removesuffix(".cedar") + EXAMPLES)
+    text, examples = file.read_text(), beside.read_text() if beside.exists() else ""
+    who = f"operator:{person()}"
+    stored = StoredPolicies(name=name, text=text, examples=examples, put_by=who, put_at=clock.now())
+    with keep_with(project=project) as keep:
+        keep.check_policies(name, stored)
+        replayed, _ = Trial(keep, name, stored).replay()
+        say(*difference(keep, name, stored).splitlines(), err=True)
+        changed = counted(len(replayed.differences), "recorded call")
+        say(f"{changed} would be decided otherwise; see: toolkeep policy replay", err=True)
+        agree(f"Put {name} in force?", hashlib.sha256(text.encode()).hexdigest(), given_hash)
+        put = partial(keep.put_policies, name, text, examples=examples, by=who)
+        apply(keep, who, name, difference(keep, name, stored), put)
+    if as_json:
+        print_json({"success": True, "name": name, "put_by": who})
+    else:
+        say_done(f"{name} is in force")
+
+
+def agree(question: str, digest: str, given_hash: str | None) -> None:
+    """Raise `NotAccepted` unless the person at the terminal agrees, or the hash is the one that was given."""
+    if given_hash is not None:
+        if given_hash.removeprefix("sha256:").lower() != digest:
+            raise NotAccepted("the hash is another one", hint=f"review it; its SHA-256 is {digest}")
+    elif not is_terminal(sys.stdin):
+        raise NotAccepted("nobody is at the terminal to agree", hint=f"review it, then pass --hash {digest}")
+    elif not is_agreed(question):
+        raise NotAccepted("nothing was changed", hint="run it again to review it")
+
+
+def apply(keep: Keep, who: str, name: str, changes: str, change: "Callable[[], None]") -> None:
+    """Record a change of the policies of the state, then make it."""
+    operator = Token(id="terminal", name=who, scopes=(Scope.ADMIN,), agent="operator", created_at=0.0)
+    said = Confirmation(caller=operator, person=who, way="terminal", typed_name=name, signed_in_at=None)
+    asyncio.run(record_change(keep, said, Change(what="policies", name=name, difference=changes), change))

@@ -1,0 +1,193 @@
+"""One call: a sentence that says what came of it and why, its stages, records, arguments and result."""
+
+import json
+import shlex
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from toolkeep.approval.question_text import name
+from toolkeep.audit.call_verdict import Outcome, duration_text
+from toolkeep.errors import TITLES, Code
+from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.limits import BODY_ARGUMENT_BYTES, KIB
+from toolkeep.server.api import approval_routes, audit_routes
+from toolkeep.server.api.common_parameters import ID
+from toolkeep.server.http.problem_details import RequestRefused
+from toolkeep.server.http.responses import Response
+from toolkeep.server.service import Service
+from toolkeep.server.web.templates_env import kind_text
+from toolkeep.server.web.web_request import PageRequest, page_route
+from toolkeep.stores.api_tokens import Scope
+
+_LEFT_OUT: Final = frozenset(("type", "time", "call"))
+_WAITING: Final = 100
+"""Approval requests among which that of a call is looked for."""
+_BAR: Final = 1000
+"""Width of the waterfall, in units of its drawing."""
+_STAGES: Final = {
+    "admit": "Admitted",
+    "validate": "Arguments checked",
+    "authorize": "Policy decided",
+    "approve": "Approval",
+    "record": "Intent recorded",
+    "run": "Ran",
+    "check": "Result checked",
+}
+_SHADES: "Final[dict[Outcome, str]]" = {
+    "ok": "good", "repeated": "good", "failed": "bad", "unknown": "bad",
+    "refused": "warn", "pending": "warn", "under way": "warn",
+}  # fmt: skip
+_NO_ARGUMENTS: "Final[dict[audit_routes.NoArguments | None, str]]" = {
+    None: "",
+    "refused": "Not kept: an earlier version kept no arguments that were not valid.",
+    "unreadable": "There were none, or they could not be read.",
+    "repeated": "The call ran before, under the same key. Its arguments are those of that call.",
+    "secret": "Not kept: the tool takes secrets.",
+    "too_large": f"Not kept: they are larger than {BODY_ARGUMENT_BYTES // KIB} KiB.",
+    "erased": "They were erased.",
+    "expired": "No longer kept: those of refused calls are kept for seven days, the newest of each agent.",
+    "missing": "They are missing: the process ended before they were written.",
+    "changed": "They were changed: they no longer have the hash that was recorded.",
+    "unknown": f"Not kept: the tool took secrets, or they were larger than {BODY_ARGUMENT_BYTES // KIB} KiB.",
+}
+
+
+async def _call(service: Service, request: PageRequest) -> Response:
+    call_id = request.names["id"]
+    try:
+        found = await audit_routes.call_records(service.keep, request.caller, call_id)
+    except RequestRefused:
+        # A call is recorded once it is decided: it may wait for a person.
+        asked = await approval_routes.list_approvals(service.keep, request.caller, limit=_WAITING)
+        waiting = next((one for one in asked.items if one.call_id == call_id), None)
+        return request.renderer.page(request, "no_call.html", waiting=waiting)
+    first = found.records[0].record
+    last = found.records[-1].record
+    tool = service.keep.try_get(str(first.get("tool", "")))
+    has_arguments = found.arguments is not None and found.is_whole
+    return request.renderer.page(
+        request,
+        "call.html",
+        call=found,
+        first=first,
+        last=found.records[-1],
+        shade=_SHADES[found.outcome],
+        no_arguments=_NO_ARGUMENTS[found.no_arguments],
+        asked_at=next((one.record["asked_at"] for one in found.records if "asked_at" in one.record), None),
+        bars=_bars(found.stages),
+        arguments=_json(found.arguments) if has_arguments and tool else "",
+        copies=_copies(request.base(service.base), first, found.arguments) if has_arguments else (),
+        steps=[
+            {
+                "view": one,
+                "title": _title(one.record),
+                "facts": _facts(one.record),
+                "codes": _codes(one.record),
+                "is_bad": _is_bad(one.record, last),
+            }
+            for one in found.records
+        ],
+    )
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage in the waterfall."""
+
+    title: str
+    took: str
+    begin: float
+    width: float
+    is_last: bool
+
+
+def _bars(stages: list[audit_routes.StageTime]) -> list[Bar]:
+    total = max(sum(one.took_us for one in stages), 1)
+    return [
+        Bar(
+            title=_STAGES.get(one.stage, one.stage),
+            took=duration_text(one.took_us),
+            begin=round(one.began_us / total * _BAR, 1),
+            width=round(max(one.took_us / total * _BAR, 3), 1),
+            is_last=one is stages[-1],
+        )
+        for one in stages
+    ]
+
+
+class CallCopy(msgspec.Struct, frozen=True):
+    """The same call, to be made elsewhere."""
+
+    id: str
+    label: str
+    text: str
+
+
+def _copies(base: str, first: dict[str, Any], arguments: Any) -> tuple[CallCopy, ...]:
+    """The call for a shell and for Python; whoever uses it fills in a token."""
+    url = f"{base}/v1/tools/{quote(str(first.get('tool', '')))}:call"
+    body = {"arguments": arguments}
+    for key in ("session", "conversation"):
+        if first.get(key):
+            body[key] = first[key]
+    sent = _json(body)
+    curl = (
+        f'curl {shlex.quote(url)} \\\n  -H "Authorization: Bearer $TOOLKEEP_TOKEN" \\\n'
+        f"  -H 'Content-Type: application/json' \\\n  -d {shlex.quote(sent)}"
+    )
+    python = (
+        "import os\n\nimport httpx\n\nanswer = httpx.post(\n"
+        f"    {url!r},\n"
+        "    headers={'Authorization': f\"Bearer {os.environ['TOOLKEEP_TOKEN']}\"},\n"
+        f"    json={body!r},\n)\nprint(answer.json())"
+    )
+    return CallCopy("as-curl", "Copy as curl", curl), CallCopy("as-python", "Copy as Python", python)
+
+
+def _json(value: Any) -> str:
+    """JSON in which invisible characters are escaped: nobody copies or sends what they do not see."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def _is_bad(record: dict[str, Any], last: dict[str, Any]) -> bool:
+    """Whether the call ended at this record, or because of what it checks."""
+    if record.get("type") == "CapabilityCheck":
+        # Denied by the grant: no policy was evaluated.
+        is_denied = last.get("type") == "PolicyDecision" and last.get("decision") == "deny"
+        return is_denied and Code.NOT_PERMITTED in (last.get("codes") or ()) and not last.get("policies")
+    return record.get("status") == "error" or record.get("decision") == "deny"
+
+
+def _title(record: dict[str, Any]) -> str:
+    """What a record says, as text."""
+    if record.get("type") != "Approval":
+        return kind_text(record.get("type", ""))
+    if record.get("way") == "refused":
+        return f"Denied by {name(record['approver'])}" if record.get("approver") else "Nobody approved it"
+    earlier = " earlier" if record.get("way") in ("session", "rule") else ""
+    return f"Approved{earlier} by {name(record.get('approver', ''))}"
+
+
+def _facts(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """The details of a record as text."""
+    return [
+        (key.replace("_", " "), _words(value))
+        for key, value in record.items()
+        if key not in _LEFT_OUT and value not in (None, "", [], {})
+    ]
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else canonical_bytes(value).decode()
+
+
+def _codes(record: dict[str, Any]) -> list[tuple[str, str]]:
+    found = [str(code) for code in record.get("codes") or ()]
+    return [(code, TITLES[Code(code)] if code in set(Code) else "") for code in found]
+
+
+ROUTES: Final = (page_route("GET", "/ui/calls/{id}", _call, (Scope.AUDIT_READ,), ID),)
