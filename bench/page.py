@@ -145,9 +145,8 @@ def main() -> None:
         page = context.new_page()
         page.goto(f"{url}/ui/sign-in#{codes.make()}")
         page.wait_for_url("**/ui/")
-        print(
-            f"{options.tools} tools, some {options.records} records\n\n| answer of the server | first | median of 9 |\n| --- | ---: | ---: |"
-        )
+        print(f"{options.tools} tools, some {options.records} records\n")
+        print("| answer of the server | first | median of 9 |\n| --- | ---: | ---: |")
         for path in LISTS:
             taken = []
             for _ in range(10):
