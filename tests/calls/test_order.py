@@ -417,12 +417,13 @@ OWNERS = {
     "PermittedCall": {"policy/authorize.py"},
     "ApprovedCall": {"approval/approve.py", "keep/decided_calls.py: run"},
     "RecordedCall": {"audit/record.py: intent", "keep/decided_calls.py: run"},
-    "RawOutput": {"execution/execute.py", "keep/pipeline.py: submit"},
+    "RawOutput": {"execution/execute.py", "keep/pipeline.py: submit", "keep/worker_samples.py: _checked"},
     "CheckedOutput": {"results/output_check.py"},
     "ToolResult": {"results/normalize.py", "execution/idempotency.py: decode"},
 }
 """Where each stamp is made. `submit` makes the output that a client gave; `decode` reads back a result;
-`decided_calls` runs what a server elsewhere approved and recorded."""
+`decided_calls` runs what a server elsewhere approved and recorded; `worker_samples` compares a second output,
+which nobody is given."""
 
 
 def makers(stamp: str) -> set[str]:

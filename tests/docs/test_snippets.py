@@ -100,7 +100,7 @@ def test_the_first_of_a_list_may_go_into_a_variable() -> None:
 def test_a_policy_may_be_a_file() -> None:
     page = "```cedar rules.cedar\nforbid;\n```\n\n```console\n$ toolkeep policy check rules.cedar\n```\n"
     [shown] = run_page(page)
-    assert "rules.cedar:1:1:" in shown.actual
+    assert "rules.cedar:1:7:" in shown.actual
 
 
 @pytest.mark.parametrize(

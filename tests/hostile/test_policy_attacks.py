@@ -1327,7 +1327,10 @@ def plain(result: ToolResult) -> dict[str, Any]:
 
 def recorded(keep: Keep, result: ToolResult) -> list[dict[str, Any]]:
     records = keep._pipeline.record.records_of(result.call_id)
-    return [{k: v for k, v in record.items() if k not in ("call", "time", "total_us")} for record in records]
+    untimed = [
+        {k: v for k, v in record.items() if k not in ("call", "time", "total_us")} for record in records
+    ]
+    return [record | {"stage_us": len(record.get("stage_us", ()))} for record in untimed]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -93,13 +93,17 @@ def test_only_what_is_read_is_worked_out(keep: Keep, made: list[str], reading: s
     assert sorted(made) == expected  # and once
 
 
-def test_a_whole_call_that_is_refused_makes_no_words(keep: Keep, made: list[str]) -> None:
+def test_a_whole_call_that_is_refused_makes_its_words_once_for_what_is_kept(
+    keep: Keep, made: list[str]
+) -> None:
     heard: list[object] = []
     keep.subscribe(heard.append)
     result = keep.call_sync("send", BAD)
     assert result.code is Code.WRONG_TYPE
     assert [type(event).__name__ for event in heard] == ["ValidationFailed", "CallEnded"]
-    assert made == []
+    assert made == ["words", "words", "words", "signature", "repair"]
+    assert result.text
+    assert len(made) == 5
 
 
 def test_a_log_of_warnings_makes_no_words(
