@@ -116,6 +116,10 @@ class Program:
                 self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._environment
             )
 
+    def said_last(self, words: str) -> bool:
+        """Whether its log ends with some words."""
+        return words in self._log.read_text()[-200:]
+
     def send(self, how: signal.Signals) -> None:
         self._running.send_signal(how)
 
@@ -296,8 +300,10 @@ class Faults:
         for one in self._fleet.programs:
             if (status := one.status) is not None:
                 self.ended_itself[f"{one.name} {status}"] += 1
-                # A worker that is too busy to end its jobs in time is ended by its watchdog.
-                if one not in self._fleet.workers or status != -signal.SIGKILL:
+                # A worker that is too busy to end its jobs in time is ended by its watchdog; one that is
+                # cut off while it starts ends, so that whoever started it knows.
+                is_meant = status == -signal.SIGKILL or one.said_last("NATS does not answer")
+                if one not in self._fleet.workers or not is_meant:
                     self.problems.append(f"{one.name} ended by itself: {status}")
                 one.start()
 
