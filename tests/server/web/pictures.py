@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from tests.server.web.conftest import CHROMIUM, Reader, World, open_world
 from toolkeep import Keep, tool
@@ -170,7 +170,7 @@ def look(browser: Browser, world: World, options: argparse.Namespace) -> None:
     first = Reader(browser.new_context(), world).sign_in()
     found = places(first.page, world)
     for width, theme in itertools.product(options.width, options.theme):
-        viewport = {"width": width, "height": WIDTHS.get(width, 900)}
+        viewport = ViewportSize(width=width, height=WIDTHS.get(width, 900))
         context = browser.new_context(reduced_motion="reduce", viewport=viewport, color_scheme=theme)
         reader = Reader(context, world).sign_in()
         for name, path in found.items():
