@@ -48,6 +48,7 @@ def command(
     from toolkeep.config.fleet_settings import WorkerSettings
     from toolkeep.fleet.identity import load_key
     from toolkeep.keep.open import open_state, project_folder, read_configuration
+    from toolkeep.mcp_server.serve_http import run
 
     root = project_folder(project)
     state = open_state(root)
@@ -62,7 +63,7 @@ def command(
     settings = _settings(configured, servers, labels, trusted, slots)
     with keep_with(project=project) as keep:
         say_done(f"worker {key.public.text}")
-        asyncio.run(_serve(keep, settings, key))
+        run(_serve(keep, settings, key))
 
 
 def _settings(

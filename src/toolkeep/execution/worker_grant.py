@@ -319,7 +319,7 @@ def _is_file(path: str) -> bool:
 def check_hidden(call: PermittedCall, hidden: str) -> None:
     """Raise ValueError if a folder of the call contains toolkeep's state, for runners that cannot hide it."""
     shown = [one.shown for one in call.touched if one.root_path is not None]
-    if _lies_in(hidden and os.path.realpath(hidden), shown):
+    if shown and _lies_in(hidden and os.path.realpath(hidden), shown):
         raise ValueError("its folder contains the state of toolkeep, which no tool may use; name a subfolder")
 
 

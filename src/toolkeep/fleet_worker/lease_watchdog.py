@@ -1,10 +1,9 @@
 """Ends the worker, with everything that it runs, if it does not end its jobs itself when their lease is over.
 
-A worker that is stopped or hangs cannot look at its clock. So another process does: a child that shares one
-number with it, the time at which the next lease is over. Every confined process of a worker ends with it.
+A worker that is stopped or hangs cannot look at its clock. So another process does: a child that is told
+when the next lease is over, and sleeps until then. Every confined process of a worker ends with it.
 """
 
-import mmap
 import os
 import select
 import signal
@@ -15,8 +14,8 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-_LOOK_SECONDS: Final = 0.05
-"""A tenth of the margin that a lease leaves."""
+_LOOK_SECONDS: Final = 0.25
+"""Half of the margin that a lease leaves."""
 _NUMBER: Final = struct.Struct("d")
 
 
@@ -24,9 +23,8 @@ class LeaseWatchdog:
     """The child, for as long as the worker runs."""
 
     def __init__(self) -> None:
-        self._file = os.memfd_create("toolkeep-lease")
-        os.ftruncate(self._file, _NUMBER.size)
-        self._shared = mmap.mmap(self._file, _NUMBER.size)
+        self._ends_at = 0.0
+        self._told = -1
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -35,37 +33,52 @@ class LeaseWatchdog:
         return self._child is not None and self._child.poll() is None
 
     def set(self, ends_at: float) -> None:
-        """The time, on CLOCK_BOOTTIME, at which the worker must have ended its jobs; 0 for none."""
-        self._shared[:] = _NUMBER.pack(ends_at)
+        """The time, on CLOCK_BOOTTIME, at which the worker must have ended its jobs; 0 for none.
+
+        Raises `OSError` if nobody listens.
+        """
+        if ends_at != self._ends_at:
+            os.write(self._told, _NUMBER.pack(ends_at))  # so short that it is written whole or not at all
+            self._ends_at = ends_at
 
     def __enter__(self) -> Self:
         held = os.pidfd_open(os.getpid())
-        command = [sys.executable, "-I", "-S", "-B", __file__, str(self._file), str(held)]
+        heard, self._told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        command = [sys.executable, "-I", "-S", "-B", __file__, str(heard), str(held)]
         try:
             self._child = subprocess.Popen(  # noqa: S603 -- our own file
-                command, pass_fds=(self._file, held), stdin=subprocess.DEVNULL, start_new_session=True, env={}
+                command, pass_fds=(heard, held), stdin=subprocess.DEVNULL, start_new_session=True, env={}
             )
         finally:
             os.close(held)
+            os.close(heard)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.set(0.0)
         if self._child is not None:
             self._child.kill()
             self._child.wait()
+        os.close(self._told)
 
 
-def watch(shared: int, worker: int) -> None:
+def watch(heard: int, worker: int) -> None:
     """Until the worker is gone: kill it when its time is over."""
-    number = mmap.mmap(shared, _NUMBER.size)
-    gone = select.poll()
-    gone.register(worker, select.POLLIN)
-    while not gone.poll(_LOOK_SECONDS * 1000):
-        (ends_at,) = _NUMBER.unpack(number[:])
-        if ends_at and time.clock_gettime(time.CLOCK_BOOTTIME) > ends_at:
+    waiting = select.poll()
+    waiting.register(heard, select.POLLIN)
+    waiting.register(worker, select.POLLIN)
+    ends_at = 0.0
+    while True:
+        left_s = max(0.0, ends_at - time.clock_gettime(time.CLOCK_BOOTTIME))
+        # A machine that sleeps stops the clock of a poll, but not that of a lease: look at it again soon.
+        ready = dict(waiting.poll(min(left_s, _LOOK_SECONDS) * 1000 if ends_at else None))
+        if worker in ready:
+            return
+        if heard in ready:
+            told = os.read(heard, 1 << 16)
+            (ends_at,) = _NUMBER.unpack(told[-_NUMBER.size :])
+        elif ends_at and time.clock_gettime(time.CLOCK_BOOTTIME) > ends_at:
             signal.pidfd_send_signal(worker, signal.SIGKILL)
             return
 

@@ -1,6 +1,7 @@
 """The worker process: announces itself, opens sessions with trusted servers, keeps leases."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -63,7 +64,8 @@ class Worker:
         """The highest number of a hello, by server and connection."""
         self._refused = 0
         self._watchdog = LeaseWatchdog()
-        self._is_over = asyncio.Event()
+        self._is_over = False
+        self._wake = asyncio.Event()
 
     async def run(self) -> None:
         """Serve until `stop`; raises `FleetUnavailable` if NATS cannot be reached at the start."""
@@ -87,34 +89,44 @@ class Worker:
         await self._jobs.settle()
         for session in self._confirmed():  # signs the last answers
             session.heartbeat(is_draining=True)
-        self._is_over.set()
+        self._is_over = True
+        self._wake.set()
 
     async def _serve_until_over(self) -> None:
-        sent_at = float("-inf")
-        while not self._is_over.is_set():
-            if now() - sent_at >= _HEARTBEAT_SECONDS:
-                sent_at = now()
-                self._refused = 0
-                self._link.send(subjects.announcement(self._key.public), self._announcement)
-                self._sessions = {id_: one for id_, one in self._sessions.items() if not one.is_forgotten}
-                for session in self._confirmed():
-                    session.heartbeat(is_draining=self._jobs.is_draining)
+        due_at = float("-inf")
+        while not self._is_over:
+            if now() >= due_at:
+                due_at = now() + _HEARTBEAT_SECONDS
+                self._beat()
             self._end_leases()
-            try:
-                await asyncio.wait_for(self._is_over.wait(), _TICK_SECONDS)
-            except TimeoutError:
-                continue
+            # An idle worker sleeps until its next heartbeat, or its first job.
+            left_s = due_at - now()
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._wake.wait(), min(left_s, _TICK_SECONDS) if self._jobs.taken() else left_s
+                )
+
+    def _beat(self) -> None:
+        self._refused = 0
+        self._link.send(subjects.announcement(self._key.public), self._announcement)
+        self._sessions = {id_: one for id_, one in self._sessions.items() if not one.is_forgotten}
+        for session in self._confirmed():
+            session.heartbeat(is_draining=self._jobs.is_draining)
 
     def _end_leases(self) -> None:
         """End what has no lease any more, and tell the watchdog when the next one is over."""
-        busy = [session for session in self._sessions.values() if session.running]
-        for session in busy:
-            if not session.has_lease:
+        for session in self._sessions.values():
+            if session.running and not session.has_lease:
                 log.warning("a lease is over: its jobs end", extra={"jobs": len(session.running)})
                 self._jobs.end_all(session)
         if not self._watchdog.is_alive:
             raise RuntimeError("the watchdog of the leases is gone, and without it no job may run")
-        self._watchdog.set(min((one.lease_ends for one in busy), default=0.0))
+        self._watch()
+
+    def _watch(self) -> None:
+        busy = [session.lease_ends for session in self._sessions.values() if session.running]
+        self._watchdog.set(min(busy, default=0.0))
 
     def _confirmed(self) -> "Iterator[ServerSession]":
         return (session for session in list(self._sessions.values()) if session.is_confirmed)
@@ -134,7 +146,12 @@ class Worker:
         session = self._sessions.get(session_of(frame))
         if frame[:1] != SEALED or session is None:
             raise FrameInvalid("it is of no session")
+        was_idle = not self._jobs.taken()
         session.open(frame)
+        if session.running:
+            if was_idle:
+                self._wake.set()
+            self._watch()  # before the first line of a job runs
 
     def _hello(self, frame: bytes) -> None:
         hello, server = read_hello(frame)

@@ -67,16 +67,29 @@ class Modules:
 
     def load(self, path: str) -> LoadedModule:
         """The module in a file; compiled by one thread, however many ask."""
+        return self._held(path) or self._compiled_once(path)
+
+    def _held(self, path: str) -> LoadedModule | None:
+        """The module, if it was loaded from the file as it is now. Takes no lock: most calls end here."""
+        held = self._loaded.get(path)
+        if held is None:
+            return None
+        descriptor = _open(path)
+        try:
+            return held[1] if held[0] == _identity(descriptor) else None
+        finally:
+            os.close(descriptor)
+
+    def _compiled_once(self, path: str) -> LoadedModule:
         with self._lock:
             loading = self._loading.setdefault(path, threading.Lock())
         with loading:
+            if (held := self._held(path)) is not None:  # by another thread meanwhile
+                return held
             descriptor = _open(path)
             with open(descriptor, "rb") as file:
                 # fstat of the descriptor that is read, not stat of the path: no TOCTOU between the two.
                 identity = _identity(descriptor)
-                held = self._loaded.get(path)
-                if held is not None and held[0] == identity:
-                    return held[1]
                 # Bounded read: the file is untrusted, and compilation takes many times its size.
                 body = file.read(MODULE_BYTES + 1)
             loaded = self._load(body)
