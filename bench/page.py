@@ -49,6 +49,11 @@ LISTS = (
     "/ui/audit?tool=count_words",
     "/ui/audit?status=error",
     "/ui/audit?text=rare",
+    "/ui/audit?session=s-30",
+    "/ui/audit?code=ACODE-TSR-004",
+    "/ui/audit?slower_ms=1000",
+    "/ui/audit?type=PolicyDecision",
+    "/ui/audit?since=2026-01-01T00:00:00Z&until=2026-01-02T00:00:00Z",
     "/ui/agents",
 )
 TIMES = """() => new Promise(done => new PerformanceObserver(list => {
@@ -145,6 +150,9 @@ def main() -> None:
         page = context.new_page()
         page.goto(f"{url}/ui/sign-in#{codes.make()}")
         page.wait_for_url("**/ui/")
+        # The index of the log is made since the first view.
+        for thread in [thread for thread in threading.enumerate() if thread.name == "toolkeep-index"]:
+            thread.join()
         print(f"{options.tools} tools, some {options.records} records\n")
         print("| answer of the server | first | median of 9 |\n| --- | ---: | ---: |")
         for path in LISTS:

@@ -653,6 +653,9 @@ POLL_SECONDS: Final = 60
 SCANNED_RECORDS: Final = 5_000
 """Maximum number of records scanned for one page of the log; a page may then be short, and continues."""
 
+INDEXED_RECORDS: Final = 1_000_000
+"""Records of the log that are indexed for searches, at most; half of them when the index is made anew."""
+
 HEADER_BYTES: Final = 32 * KIB
 """Maximum size of request line and headers; browsers with many cookies send eight KiB."""
 

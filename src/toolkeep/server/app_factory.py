@@ -72,6 +72,7 @@ def make_app(
     server = McpServer(keep, client_answers=client_answers, page_url=page_url)
     server.enable_logging()
     mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
+    app.on_shutdown_end(service.index.close)
     app.mount("/mcp", AuthenticatedMcp(app, mcp))
     app.on_shutdown_start(mcp.let_go)
     app.on_shutdown_end(mcp.close)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import ServerLimits
 from toolkeep.server.api.approval_history import ApprovalHistory
+from toolkeep.server.api.call_index import CallIndex
 from toolkeep.server.api.health import Health
 from toolkeep.server.api.open_calls import RunningCalls
 from toolkeep.server.api.statistics import Statistics
@@ -29,6 +30,7 @@ class Service:
     health: Health
     statistics: Statistics = field(default_factory=Statistics)
     history: ApprovalHistory = field(default_factory=ApprovalHistory)
+    index: CallIndex = field(default_factory=CallIndex)
     verification: Verification = field(default_factory=Verification)
     metrics: "Metrics | None" = None
     has_traces: bool = False

@@ -25,13 +25,13 @@ from toolkeep.cli.main import cli
 from toolkeep.config.settings import DatabaseSettings
 from toolkeep.errors import Code
 from toolkeep.server.api.audit_routes import (
-    CallFilters,
     call_records,
     list_calls,
     public_key,
     receipt,
     show_record,
 )
+from toolkeep.server.api.recorded_calls import CallFilters
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.storage.log.file_records import FileRecord

@@ -11,8 +11,7 @@ import heapq
 import json
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
@@ -31,12 +30,22 @@ from toolkeep.audit.errors import (
 from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal, parse_kept
 from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.record_kinds import STAGES
-from toolkeep.errors import TITLES, Code, NotRecorded, StoreUnavailable
-from toolkeep.host import clock
+from toolkeep.errors import Code, NotRecorded, StoreUnavailable
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import PAGE_MOST, SCANNED_RECORDS
+from toolkeep.server.api.call_index import CallIndex
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, decode_cursor, encode_cursor
+from toolkeep.server.api.recorded_calls import (
+    CallFilters,
+    CallSummary,
+    CallView,
+    RecordFilters,
+    RecordSummary,
+    milliseconds,
+    named,
+    summary_of,
+)
 from toolkeep.server.api.session_routes import note_shown
 from toolkeep.server.api.statistics import PERIODS, StatisticsView
 from toolkeep.server.http.bearer_auth import Caller
@@ -53,35 +62,6 @@ if TYPE_CHECKING:
     from toolkeep.storage.postgres.remote_log import RemoteLogs
 
 logger = logging.getLogger("toolkeep.audit")
-
-
-class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A record in a list."""
-
-    index: int
-    time: str
-    type: str
-    call: str
-    tool: str
-    agent: str
-    status: str
-    decision: str = ""
-    """What policy said: `allow` or `deny`, where the record tells it."""
-    codes: list[str]
-    server: str = ""
-    """The server whose log it is in, where servers share a database."""
-    origin: str = ""
-    """The name of that log."""
-    session: str = ""
-    conversation: str = ""
-    """As the caller named them, where the record tells it."""
-    took_us: int = 0
-    """How long the call took, where the record tells it."""
-
-    @property
-    def newest(self) -> "RecordSummary":
-        """Itself, as that of a call."""
-        return self
 
 
 class RecordPage(Page, frozen=True, kw_only=True):
@@ -168,111 +148,6 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-class RecordFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records are wanted."""
-
-    agent: str | None = None
-    tool: str | None = None
-    type: str | None = None
-    status: str | None = None
-
-    def fits(self, summary: RecordSummary) -> bool:
-        """Whether a record matches."""
-        return (
-            self.agent in (None, summary.agent)
-            and self.tool in (None, summary.tool)
-            and self.type in (None, summary.type)
-            # A denied call ends with its decision record, whose status is `error`.
-            and self.status in (None, summary.status, summary.decision)
-        )
-
-
-class CallFilters(RecordFilters, frozen=True, kw_only=True):
-    """Which calls are wanted."""
-
-    session: str | None = None
-    conversation: str | None = None
-    code: str | None = None
-    """An error code."""
-    text: str | None = None
-    """Part of a name, an id, or the title of an error."""
-    hours: str | None = None
-    """Only calls of the last hours."""
-    slower_ms: str | None = None
-    """Only calls that took longer."""
-
-    def fits_call(self, call: "CallSummary") -> bool:
-        """Whether a call matches, by its outcome and all of its records."""
-        return (
-            self.agent in (None, call.newest.agent)
-            and self.tool in (None, call.newest.tool)
-            and self.type in (None, *call.types)
-            and self.status in (None, call.outcome, *(one.decision for one in call.records))
-            and self.session in (None, call.session)
-            and self.conversation in (None, call.conversation)
-            and self.code in (None, *call.codes)
-            and (self.slower_ms is None or call.took_us > int(self.slower_ms) * 1000)
-            and (self.text is None or self.text.casefold() in call.words)
-        )
-
-    def since(self) -> str:
-        """Before this time no record is wanted; empty for any."""
-        if self.hours is None:
-            return ""
-        return clock.stamp(time.time() - int(self.hours) * 3600)
-
-
-class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A call in a list: all of its records, the newest first; or one record of the log about itself."""
-
-    records: list[RecordSummary]
-
-    @property
-    def newest(self) -> RecordSummary:
-        """Its newest record."""
-        return self.records[0]
-
-    @property
-    def types(self) -> set[str]:
-        """The types of its records."""
-        return {one.type for one in self.records}
-
-    @property
-    def session(self) -> str:
-        """The session that its caller named."""
-        return next((one.session for one in self.records if one.session), "")
-
-    @property
-    def conversation(self) -> str:
-        """The conversation that its caller named."""
-        return next((one.conversation for one in self.records if one.conversation), "")
-
-    @property
-    def codes(self) -> list[str]:
-        """Why it failed."""
-        return [code for one in self.records for code in one.codes]
-
-    @property
-    def took_us(self) -> int:
-        """How long it took."""
-        return max(one.took_us for one in self.records)
-
-    @property
-    def words(self) -> str:
-        """What a search for text looks at."""
-        titles = [TITLES[Code(code)] for code in self.codes if code in set(Code)]
-        said = (self.newest.call, self.newest.tool, self.newest.agent, self.session, self.conversation)
-        return "\n".join((*said, *self.codes, *titles)).casefold()
-
-    @property
-    def outcome(self) -> str:
-        """Its outcome: `refused` if it failed before it was run; `under way` if it has none yet."""
-        status = self.newest.status
-        if status == "error" and self.newest.type != "ToolCompleted":
-            return "refused"
-        return status if status in ("ok", "error", "pending") else "under way"
-
-
 async def list_records(
     keep: Keep, caller: Caller, filters: RecordFilters, *, limit: int, cursor: str | None = None
 ) -> Page:
@@ -287,10 +162,10 @@ def _page(
     """The newest records before an index, and the index to go on before; 0 at the end."""
     entries = list(islice(log.read_back(stop), SCANNED_RECORDS))
     owners = _owners(log, entries)
-    own = None if caller.has_scope(Scope.AUDIT_READ) else caller.agent
+    own = _seen_agent(caller)
     shown: list[RecordSummary] = []
     for entry in entries:
-        summary = _summary(entry, owners)
+        summary = summary_of(entry, owners)
         if (own is None or summary.agent == own) and filters.fits(summary):
             shown.append(summary)
             if len(shown) == limit:
@@ -355,53 +230,26 @@ def _logs(keep: Keep) -> list[_ServerLog]:
     return [_ServerLog(record.log, remote.server, record.log.public_key().name), *others]
 
 
-class CallView(msgspec.Struct, frozen=True, kw_only=True):
-    """A call in a list."""
-
-    call: str
-    time: str
-    tool: str
-    agent: str
-    session: str
-    conversation: str
-    outcome: str
-    codes: list[str]
-    took_us: int
-    server: str = ""
-
-    @classmethod
-    def of(cls, call: CallSummary) -> "CallView":
-        """What a list tells of a call."""
-        return cls(
-            call=call.newest.call,
-            time=call.records[-1].time,
-            tool=call.newest.tool,
-            agent=call.newest.agent,
-            session=call.session,
-            conversation=call.conversation,
-            outcome=call.outcome,
-            codes=call.codes,
-            took_us=call.took_us,
-            server=call.newest.server,
-        )
-
-
 class CallPage(Page, frozen=True, kw_only=True):
     """Some of the calls."""
 
     items: list[CallView]
+    total: int | None = None
+    """How many fit on all pages, where that is known."""
 
 
 EXPORTED: Final = 10_000
 """Maximum number of calls in one export; more are read with `toolkeep audit export`."""
 
 
-async def export_calls(keep: Keep, caller: Caller, filters: CallFilters) -> list[CallView]:
+async def export_calls(service: Service, caller: Caller, filters: CallFilters) -> list[CallView]:
     """The newest calls that fit, page after page."""
     found: list[CallView] = []
     cursor: str | None = None
     while len(found) < EXPORTED:
-        page = await list_calls(keep, caller, filters, limit=PAGE_MOST, cursor=cursor)
+        page = await list_calls(
+            service.keep, caller, filters, limit=PAGE_MOST, cursor=cursor, index=service.index
+        )
         found += [CallView.of(one) for one in page.items if one.newest.call]
         cursor = page.next
         if cursor is None:
@@ -409,39 +257,81 @@ async def export_calls(keep: Keep, caller: Caller, filters: CallFilters) -> list
     return found[:EXPORTED]
 
 
+def call_filters(query: Mapping[str, Any]) -> CallFilters:
+    """The filters of a query; empty ones are none."""
+    for name in ("since", "until"):
+        if query[name] and not milliseconds(query[name]):
+            message = f"{name} is not a time"
+            raise RequestRefused(Code.REQUEST_INVALID, message, hint="write 2026-11-15T13:00:00Z")
+    return CallFilters(**{name: query[name] or None for name in CallFilters.__struct_fields__})
+
+
 async def list_calls(
-    keep: Keep, caller: Caller, filters: CallFilters, *, limit: int, cursor: str | None = None
+    keep: Keep,
+    caller: Caller,
+    filters: CallFilters,
+    *,
+    limit: int,
+    cursor: str | None = None,
+    index: CallIndex | None = None,
 ) -> Page:
     """The newest calls that a caller may see, with all of their records, filtered."""
-    find = partial(_call_page, caller=caller, filters=filters, limit=limit)
+    find = partial(_call_page, caller=caller, filters=filters, limit=limit, index=index)
     return await asyncio.to_thread(_merged, keep, find, limit, cursor)
 
 
+async def count_calls(
+    service: Service, caller: Caller, filters: CallFilters, first: Page, cursor: str | None
+) -> int | None:
+    """How many calls fit, beside the page that was found; None if that is not known."""
+    if cursor is None and first.next is None:
+        return sum(bool(one.newest.call) for one in first.items)
+    keep, agent = service.keep, _seen_agent(caller)
+    if keep.shared is not None:
+        return None
+    return await asyncio.to_thread(service.index.count, keep.record.log, filters, agent=agent)
+
+
+def _seen_agent(caller: Caller) -> str | None:
+    """The agent whose calls a caller may see; None for all."""
+    return None if caller.has_scope(Scope.AUDIT_READ) else caller.agent
+
+
 def _call_page(
-    log: ReadableLog, stop: int | None, *, caller: Caller, filters: CallFilters, limit: int
+    log: ReadableLog,
+    stop: int | None,
+    *,
+    caller: Caller,
+    filters: CallFilters,
+    limit: int,
+    index: CallIndex | None,
 ) -> tuple[list[CallSummary], int]:
     """The newest calls before an index, and the index to go on before; 0 at the end."""
+    own = _seen_agent(caller)
+    if index is not None:
+        found = index.find(log, filters, agent=own, stop=stop, limit=limit)
+        if found is not None:
+            return found
     entries = list(islice(log.read_back(stop), SCANNED_RECORDS))
     owners = _owners(log, entries)
-    own = None if caller.has_scope(Scope.AUDIT_READ) else caller.agent
     grouped: dict[str, CallSummary] = {}
     for entry in entries:
-        one = _summary(entry, owners)
+        one = summary_of(entry, owners)
         if own in (None, one.agent):
             grouped.setdefault(one.call or str(one.index), CallSummary(records=[])).records.append(one)
     _complete(log, grouped, entries, owners)
     earlier = _calls_from(log, stop) if stop else set()
     shown: list[CallSummary] = []
-    since = filters.since()
+    begin_ms = filters.begin_ms()
     for call in grouped.values():
-        if since and call.records[-1].time < since:
+        if call.began_ms < begin_ms:
             continue
         # A call that ended on an earlier page was shown there with all of its records.
         if call.newest.call not in earlier and filters.fits_call(call):
             shown.append(call)
             if len(shown) == limit:
                 return shown, call.newest.index
-    is_over = not entries or str(entries[-1].record.get("time", "")) < since
+    is_over = not entries or milliseconds(str(entries[-1].record.get("time", ""))) < begin_ms
     return shown, 0 if is_over else entries[-1].index
 
 
@@ -458,7 +348,7 @@ def _complete(
     for entry in islice(log.read_back(entries[-1].index), SCANNED_RECORDS):
         call = str(entry.record.get("call", ""))
         if call in cut:
-            grouped[call].records.append(_summary(entry, owners))
+            grouped[call].records.append(summary_of(entry, owners))
             if entry.record.get("type") == "ToolInvoked":
                 cut.discard(call)
                 if not cut:
@@ -474,48 +364,15 @@ def _calls_from(log: ReadableLog, start: int) -> set[str]:
 
 def _owners(log: ReadableLog, entries: list[Entry]) -> dict[str, tuple[str, str]]:
     """Agent and tool of the calls that entries belong to."""
-    owners = dict(_named(entries))
+    owners = dict(named(entries))
     missing = {str(call) for entry in entries if (call := entry.record.get("call"))} - owners.keys()
     if missing and entries:
-        for call, owner in _named(islice(log.read_back(entries[-1].index), SCANNED_RECORDS)):
+        for call, owner in named(islice(log.read_back(entries[-1].index), SCANNED_RECORDS)):
             owners.setdefault(call, owner)
             missing.discard(call)
             if not missing:
                 break
     return owners
-
-
-def _named(entries: "Iterator[Entry] | list[Entry]") -> Iterator[tuple[str, tuple[str, str]]]:
-    for entry in entries:
-        said = entry.record
-        if said.get("agent") and said.get("call"):
-            yield str(said["call"]), (str(said["agent"]), str(said.get("tool", "")))
-
-
-def _summary(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
-    said = entry.record
-    call = str(said.get("call", ""))
-    agent, tool = owners.get(call, ("", ""))
-    decision = said.get("decision") or ""
-    decision = str(decision.get("decision", "")) if isinstance(decision, dict) else str(decision)
-    return RecordSummary(
-        index=entry.index,
-        time=str(said.get("time", "")),
-        type=str(said.get("type") or said.get("event") or ""),
-        call=call,
-        tool=tool,
-        agent=agent,
-        status=str(said.get("status") or decision or said.get("outcome") or _approved(said)),
-        decision=decision,
-        codes=[str(code) for code in said.get("codes", ())],
-        session=str(said.get("session", "")) if said.get("type") == "ToolInvoked" else "",
-        conversation=str(said.get("conversation", "")),
-        took_us=sum(said.get("stage_us") or ()) or int(said.get("execute_us") or 0),
-    )
-
-
-def _approved(said: dict[str, Any]) -> str:
-    return "approved" if said.get("type") == "Approval" else ""  # a refused one has the status of its call
 
 
 class _ProvingLog(NamedTuple):
@@ -599,20 +456,22 @@ async def receipt(keep: Keep, caller: Caller, index: int, origin: str = "") -> P
     return await asyncio.to_thread(prove)
 
 
-async def call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
+async def call_records(
+    keep: Keep, caller: Caller, call_id: str, index: CallIndex | None = None
+) -> CallRecords:
     """All records of one call."""
-    return await asyncio.to_thread(_call_records, keep, caller, call_id)
+    return await asyncio.to_thread(_call_records, keep, caller, call_id, index)
 
 
-def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
+def _call_records(keep: Keep, caller: Caller, call_id: str, index: CallIndex | None) -> CallRecords:
     bodies: ReadBody = keep.record.bodies.get
-    entries, server, origin = _entries_of(keep.record, call_id), "", ""
+    entries, server, origin = _entries_of(keep.record, call_id, index), "", ""
     if entries and keep.shared is not None:
         origin = _files(keep).log.public_key().name
     elif keep.shared is not None:
         bodies = keep.shared.remote_logs.copies.body
         entries, server, origin = _entries_elsewhere(keep.shared.remote_logs, call_id)
-    owner = dict(_named(entries)).get(call_id, ("", ""))[0]
+    owner = dict(named(entries)).get(call_id, ("", ""))[0]
     if not entries or not (caller.has_scope(Scope.AUDIT_READ) or owner == caller.agent):
         raise not_found("call")
     said = [entry.record for entry in entries]
@@ -718,8 +577,10 @@ def _why_not_kept(keep: Keep, invoked: dict[str, Any]) -> "NoArguments":
     return "secret" if tool.arguments.secrecy.has_secrets else "too_large"
 
 
-def _entries_of(record: KeepRecord, call_id: str) -> list[Entry]:
-    """The entries of a call in order, searched a few pages back."""
+def _entries_of(record: KeepRecord, call_id: str, index: CallIndex | None) -> list[Entry]:
+    """The entries of a call in order, searched a few pages back if they are not indexed."""
+    if index is not None and (indexed := index.entries_of(record.log, call_id)):
+        return indexed
     found: list[Entry] = []
     for entry in islice(record.log.read_back(), 4 * SCANNED_RECORDS):
         if entry.record.get("call") == call_id:
@@ -790,12 +651,18 @@ async def _list(service: Service, request: Request) -> Response:
 
 async def _calls(service: Service, request: Request) -> Response:
     query = request.query
-    filters = CallFilters(**{name: query[name] for name in CallFilters.__struct_fields__})
+    filters = call_filters(query)
     found = await list_calls(
-        service.keep, request.caller, filters, limit=query["limit"], cursor=query["cursor"]
+        service.keep,
+        request.caller,
+        filters,
+        limit=query["limit"],
+        cursor=query["cursor"],
+        index=service.index,
     )
+    total = await count_calls(service, request.caller, filters, found, query["cursor"])
     calls = [CallView.of(one) for one in found.items if one.newest.call]
-    return json_response(CallPage(items=calls, next=found.next))
+    return json_response(CallPage(items=calls, next=found.next, total=total))
 
 
 async def _show(service: Service, request: Request) -> Response:
@@ -809,7 +676,7 @@ async def _receipt(service: Service, request: Request) -> Response:
 
 
 async def _call(service: Service, request: Request) -> Response:
-    return json_response(await call_records(service.keep, request.caller, request.names["id"]))
+    return json_response(await call_records(service.keep, request.caller, request.names["id"], service.index))
 
 
 async def _checkpoint(service: Service, request: Request) -> Response:
@@ -828,6 +695,12 @@ async def _statistics(service: Service, request: Request) -> Response:
     return json_response(await service.statistics.view(service.keep, int(request.query["hours"])))
 
 
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,15}(Z|[+-][0-9]{2}:[0-9]{2})"
+TIMES: Final = (
+    Parameter(name="since", about="Only calls that began at this time or later.", pattern=_TIME, longest=32),
+    Parameter(name="until", about="Only calls that began before this time.", pattern=_TIME, longest=32),
+)
+"""ISO 8601 with a zone: without one, a time would be another on each machine."""
 _SEERS: Final = (Scope.AUDIT_READ, Scope.CALL)
 _INDEX: Final = Parameter(
     name="index", place="path", about="The index of a record.", pattern=r"[0-9]{1,15}", longest=15
@@ -897,6 +770,7 @@ ROUTES: Final = (
             Parameter(name="code", about="Only calls with this error code."),
             Parameter(name="text", about="Only calls with this text in a name, id or reason."),
             Parameter(name="hours", about="Only calls of the last hours.", pattern=r"[0-9]{1,5}", longest=5),
+            *TIMES,
             Parameter(
                 name="slower_ms", about="Only calls that took longer.", pattern=r"[0-9]{1,9}", longest=9
             ),

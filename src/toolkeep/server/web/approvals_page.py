@@ -260,7 +260,9 @@ async def _call_of(
 ) -> audit_routes.CallRecords | None:
     """The records of the call that was approved; None if there are none yet, or the caller may not know."""
     try:
-        return await audit_routes.call_records(service.keep, _session(request).caller, view.call_id)
+        return await audit_routes.call_records(
+            service.keep, _session(request).caller, view.call_id, service.index
+        )
     except RequestRefused:
         return None
 

@@ -11,6 +11,7 @@ from toolkeep.audit.call_verdict import duration_text
 from toolkeep.errors import TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.server.api import audit_routes
+from toolkeep.server.api.recorded_calls import CallSummary, CallView
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
@@ -39,10 +40,19 @@ _NAMED: Final = 500
 
 async def _timeline(service: Service, request: PageRequest) -> Response:
     query = request.query
-    filters = _filters(request)
+    filters = audit_routes.call_filters(request.query)
     found = await audit_routes.list_calls(
-        service.keep, request.caller, filters, limit=_SHOWN, cursor=query["cursor"] or None
+        service.keep,
+        request.caller,
+        filters,
+        limit=_SHOWN,
+        cursor=query["cursor"] or None,
+        index=service.index,
     )
+    cursor = query["cursor"] or None
+    total = None
+    if cursor is None:
+        total = await audit_routes.count_calls(service, request.caller, filters, found, cursor)
     given = msgspec.structs.asdict(filters)
     kept = {name: value for name, value in given.items() if value}
     more = "/ui/audit?" + urlencode({**kept, "cursor": found.next}) if found.next else ""
@@ -51,6 +61,7 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         "rows": rows,
         "more": more,
         "is_filtered": bool(kept),
+        "total": total,
         "stages": _PASSED,
         "kept": urlencode(kept),
     }
@@ -72,14 +83,9 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
     )
 
 
-def _filters(request: PageRequest) -> audit_routes.CallFilters:
-    names = audit_routes.CallFilters.__struct_fields__
-    return audit_routes.CallFilters(**{name: request.query[name] or None for name in names})
-
-
 async def _export(service: Service, request: PageRequest) -> Response:
     """What is filtered, as a file."""
-    calls = await audit_routes.export_calls(service.keep, request.caller, _filters(request))
+    calls = await audit_routes.export_calls(service, request.caller, audit_routes.call_filters(request.query))
     kind = str(request.query["format"])
     if kind == "csv":
         body, media = _csv(calls), b"text/csv; charset=utf-8"
@@ -90,10 +96,10 @@ async def _export(service: Service, request: PageRequest) -> Response:
     return Response(200, body, media, ((b"content-disposition", place), *security_headers(request.nonce)))
 
 
-def _csv(calls: list[audit_routes.CallView]) -> bytes:
+def _csv(calls: list[CallView]) -> bytes:
     text = io.StringIO(newline="")
     rows = csv.writer(text)
-    rows.writerow(audit_routes.CallView.__struct_fields__)
+    rows.writerow(CallView.__struct_fields__)
     rows.writerows([_cell(value) for value in msgspec.structs.astuple(one)] for one in calls)
     return text.getvalue().encode("utf-8", "backslashreplace")
 
@@ -107,7 +113,7 @@ def _cell(value: object) -> object:
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A call in the timeline."""
 
-    call: audit_routes.CallSummary
+    call: CallSummary
 
     @property
     def took(self) -> str:
@@ -162,6 +168,10 @@ _FILTERS: Final = (
     Parameter(name="status", about="", choices=("", *_STATUS_WORDS), shortest=0, default=""),
     Parameter(name="code", about="", choices=("", *map(str, Code)), shortest=0, default=""),
     Parameter(name="hours", about="", choices=("", *_HOURS), shortest=0, default=""),
+    *(
+        msgspec.structs.replace(one, pattern=f"({one.pattern})?", shortest=0, default="")
+        for one in audit_routes.TIMES
+    ),
     Parameter(name="slower_ms", about="", pattern=r"[0-9]{0,9}", shortest=0, longest=9, default=""),
 )
 

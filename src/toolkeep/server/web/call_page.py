@@ -57,7 +57,7 @@ _NO_ARGUMENTS: "Final[dict[audit_routes.NoArguments | None, str]]" = {
 async def _call(service: Service, request: PageRequest) -> Response:
     call_id = request.names["id"]
     try:
-        found = await audit_routes.call_records(service.keep, request.caller, call_id)
+        found = await audit_routes.call_records(service.keep, request.caller, call_id, service.index)
     except RequestRefused:
         # A call is recorded once it is decided: it may wait for a person.
         asked = await approval_routes.list_approvals(service.keep, request.caller, limit=_WAITING)

@@ -35,6 +35,7 @@ async def _overview(service: Service, request: PageRequest) -> Response:
         return Response(303, b"", b"text/plain", ((b"location", first.encode()),))
     hours = int(request.query["hours"])
     view = await service.statistics.view(service.keep, hours)
+    service.index.prepare(service.keep.record.log)  # a search often follows
     keep = service.keep
     inbox: approval_routes.Inbox | None = None
     if request.caller.has_scope(Scope.APPROVE):

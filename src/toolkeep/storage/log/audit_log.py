@@ -25,7 +25,16 @@ from toolkeep.errors import ToolkeepError
 from toolkeep.host.after_fork import register_after_fork
 from toolkeep.storage.log.cosigned_checkpoints import covering
 from toolkeep.storage.log.durability_waiters import Waiting
-from toolkeep.storage.log.segments import SEGMENT_BYTES, Place, read_back, read_entries, read_leaves
+from toolkeep.storage.log.segments import (
+    SEGMENT_BYTES,
+    Place,
+    entries_at,
+    follow_lines,
+    place_before,
+    read_back,
+    read_entries,
+    read_leaves,
+)
 from toolkeep.storage.log.writer import Writer
 
 CHECKPOINT_SECONDS: Final = 0.1
@@ -88,6 +97,18 @@ class AuditLog:
     def read_back(self, stop: int | None = None) -> Iterator[Entry]:
         """The entries before an index, newest first."""
         return read_back(self._writer.audit, 1 << 62 if stop is None else stop)
+
+    def follow_lines(self, place: Place, most: int) -> Iterator[list[tuple[int, bytes]]]:
+        """The lines behind a cursor with their positions, up to `most` at a time; advances it."""
+        return follow_lines(self._writer.audit, place, most)
+
+    def place_before(self, back: int) -> Place:
+        """A cursor at least so many entries before the end, or at the beginning."""
+        return place_before(self._writer.audit, back)
+
+    def entries_at(self, positions: Iterable[int]) -> list[Entry]:
+        """The entries at positions from `follow_lines`."""
+        return entries_at(self._writer.audit, positions)
 
     def checkpoint(self) -> str:
         """A signed checkpoint over every entry so far; kept here, to be published elsewhere."""

@@ -10,13 +10,14 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
-from toolkeep.audit.entry import NO_PREVIOUS, Entry, follow, parse_entry
+from toolkeep.audit.entry import NO_PREVIOUS, RECORD_BYTES, Entry, follow, parse_entry
 from toolkeep.audit.errors import AuditBroken
 from toolkeep.host.files import is_there
 from toolkeep.storage.state_folder import newer_format
@@ -30,6 +31,9 @@ no longer read them. A log without the file has the first format."""
 
 _BLOCK: Final = 64 * 1024
 """How much of a segment is read at once: some hundred records."""
+
+_LINE: Final = 1024
+"""About the size of a long entry."""
 
 _NAME = re.compile(r"(\d{8})\.jsonl")
 
@@ -180,6 +184,61 @@ def read_back(audit: Path, stop: int) -> Iterator[Entry]:
                     yield entry
 
 
+def follow_lines(audit: Path, place: Place, most: int) -> Iterator[list[tuple[int, bytes]]]:
+    """The lines behind a cursor, up to `most` at a time, each with its position; advances the cursor.
+
+    Raises `AuditBroken` where they do not continue the hash chain: the log is another one since.
+    """
+    check_format(audit)
+    ends = {number: segment_path(audit, number).stat().st_size for number in segment_numbers(audit)}
+    if place.offset > ends.get(place.number, 0):
+        raise AuditBroken(str(place), "the log ends before")
+    while place.number in ends:
+        start = place.offset
+        length = min(ends[place.number] - start, most * _LINE + RECORD_BYTES)
+        # Without a lock: an entry that is being written has zeros somewhere, and is left for the next time.
+        data = read_segment(audit, place.number, start, length).partition(b"\0")[0]
+        leaves, _ = place.take(data, most)
+        if len(leaves) < min(most, data.count(b"\n")):
+            raise AuditBroken(str(place), "the hash chain breaks")
+        if leaves:
+            lines = data[: place.offset - start].split(b"\n")[:-1]
+            places = accumulate((len(line) + 1 for line in lines), initial=place.number << 32 | start)
+            yield list(zip(places, lines, strict=False))
+        elif place.number + 1 in ends:
+            place.next_segment()
+        else:
+            return
+
+
+def place_before(audit: Path, back: int) -> Place:
+    """A cursor at the start of the segment that holds the entry so many before the end."""
+    newest = next(read_back(audit, 1 << 62), None)
+    for number in reversed(segment_numbers(audit)):
+        first = _first_entry(audit, number)
+        if newest and first and first.index <= newest.index - back:
+            return Place(number=number, size=first.index, previous=first.previous)
+    return Place()
+
+
+def entries_at(audit: Path, positions: Iterable[int]) -> list[Entry]:
+    """The entries at positions from `follow_lines`."""
+    found: list[Entry] = []
+    with contextlib.ExitStack() as files:
+        opened: dict[int, BinaryIO] = {}
+        for position in positions:
+            number = position >> 32
+            if number not in opened:
+                opened[number] = files.enter_context(segment_path(audit, number).open("rb"))
+            opened[number].seek(position & 0xFFFF_FFFF)
+            line = opened[number].readline(RECORD_BYTES + _BLOCK)
+            entry = parse_entry(line[:-1])
+            if entry is None:
+                raise AuditBroken(f"segment {number:08d}", "a line is not an entry")
+            found.append(entry)
+    return found
+
+
 def _ends_now(audit: Path) -> dict[int, int]:
     """Where a reader stops: writes into the room after this moment become visible in no order.
 
@@ -240,20 +299,25 @@ def _lines_back(file: BinaryIO, end: int) -> Iterator[bytes]:
         yield rest
 
 
-def read_segment(audit: Path, number: int, offset: int) -> bytes:
-    """The bytes of a segment from the offset on."""
+def read_segment(audit: Path, number: int, offset: int, most: int = -1) -> bytes:
+    """The bytes of a segment from the offset on, by default all."""
     with segment_path(audit, number).open("rb") as file:
         file.seek(offset)
-        return file.read()
+        return file.read(most)
 
 
 def first_index(audit: Path, number: int) -> float:
     """The index of the first entry of a segment; infinite for an empty one."""
+    first = _first_entry(audit, number)
+    return float("inf") if first is None else first.index
+
+
+def _first_entry(audit: Path, number: int) -> Entry | None:
     with segment_path(audit, number).open("rb") as file:
         line = file.readline()
     if not line.endswith(b"\n"):
-        return float("inf")
+        return None
     entry = parse_entry(line[:-1])
     if entry is None:
         raise AuditBroken(f"segment {number:08d}, line 1", "the line is no entry")
-    return entry.index
+    return entry

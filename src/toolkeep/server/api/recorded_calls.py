@@ -1,0 +1,234 @@
+"""Calls and records of the audit log as lists show them, and the filters that choose among them."""
+
+import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from toolkeep.audit.entry import Entry
+from toolkeep.errors import TITLES, Code
+
+
+class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A record in a list."""
+
+    index: int
+    time: str
+    type: str
+    call: str
+    tool: str
+    agent: str
+    status: str
+    decision: str = ""
+    """What policy said: `allow` or `deny`, where the record tells it."""
+    codes: list[str]
+    server: str = ""
+    """The server whose log it is in, where servers share a database."""
+    origin: str = ""
+    """The name of that log."""
+    session: str = ""
+    conversation: str = ""
+    """As the caller named them, where the record tells it."""
+    took_us: int = 0
+    """How long the call took, where the record tells it."""
+
+    @property
+    def newest(self) -> "RecordSummary":
+        """Itself, as that of a call."""
+        return self
+
+
+class RecordFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records are wanted."""
+
+    agent: str | None = None
+    tool: str | None = None
+    type: str | None = None
+    status: str | None = None
+
+    def fits(self, summary: RecordSummary) -> bool:
+        """Whether a record matches."""
+        return (
+            self.agent in (None, summary.agent)
+            and self.tool in (None, summary.tool)
+            and self.type in (None, summary.type)
+            # A denied call ends with its decision record, whose status is `error`.
+            and self.status in (None, summary.status, summary.decision)
+        )
+
+
+class CallFilters(RecordFilters, frozen=True, kw_only=True):
+    """Which calls are wanted."""
+
+    session: str | None = None
+    conversation: str | None = None
+    code: str | None = None
+    """An error code."""
+    text: str | None = None
+    """Part of a name, an id, or the title of an error."""
+    hours: str | None = None
+    """Only calls of the last hours."""
+    since: str | None = None
+    until: str | None = None
+    """Only calls that began from this time on, or before it; ISO 8601 with a zone."""
+    slower_ms: str | None = None
+    """Only calls that took longer."""
+
+    def fits_call(self, call: "CallSummary") -> bool:
+        """Whether a call matches, by its outcome and all of its records."""
+        return (
+            self.agent in (None, call.newest.agent)
+            and self.tool in (None, call.newest.tool)
+            and self.type in (None, *call.types)
+            and self.status in (None, call.outcome, *(one.decision for one in call.records))
+            and self.session in (None, call.session)
+            and self.conversation in (None, call.conversation)
+            and self.code in (None, *call.codes)
+            and (self.slower_ms is None or call.took_us > int(self.slower_ms) * 1000)
+            and (self.text is None or self.text.casefold() in call.words)
+            and (self.until is None or call.began_ms < milliseconds(self.until))
+        )
+
+    def begin_ms(self) -> int:
+        """Before this time no call is wanted; 0 for any."""
+        hours = 0 if self.hours is None else round((time.time() - int(self.hours) * 3600) * 1000)
+        return max(hours, milliseconds(self.since or ""))
+
+
+class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in a list: all of its records, the newest first; or one record of the log about itself."""
+
+    records: list[RecordSummary]
+
+    @property
+    def newest(self) -> RecordSummary:
+        """Its newest record."""
+        return self.records[0]
+
+    @property
+    def began_ms(self) -> int:
+        """When it began."""
+        return milliseconds(self.records[-1].time)
+
+    @property
+    def types(self) -> set[str]:
+        """The types of its records."""
+        return {one.type for one in self.records}
+
+    @property
+    def session(self) -> str:
+        """The session that its caller named."""
+        return next((one.session for one in self.records if one.session), "")
+
+    @property
+    def conversation(self) -> str:
+        """The conversation that its caller named."""
+        return next((one.conversation for one in self.records if one.conversation), "")
+
+    @property
+    def codes(self) -> list[str]:
+        """Why it failed."""
+        return [code for one in self.records for code in one.codes]
+
+    @property
+    def took_us(self) -> int:
+        """How long it took."""
+        return max(one.took_us for one in self.records)
+
+    @property
+    def words(self) -> str:
+        """What a search for text looks at."""
+        said = (self.newest.call, self.newest.tool, self.newest.agent, self.session, self.conversation)
+        return "\n".join((*said, *self.codes, *map(title_of, self.codes))).casefold()
+
+    @property
+    def outcome(self) -> str:
+        """Its outcome: `refused` if it failed before it was run; `under way` if it has none yet."""
+        status = self.newest.status
+        if status == "error" and self.newest.type != "ToolCompleted":
+            return "refused"
+        return status if status in ("ok", "error", "pending") else "under way"
+
+
+class CallView(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in a list."""
+
+    call: str
+    time: str
+    tool: str
+    agent: str
+    session: str
+    conversation: str
+    outcome: str
+    codes: list[str]
+    took_us: int
+    server: str = ""
+
+    @classmethod
+    def of(cls, call: CallSummary) -> "CallView":
+        """What a list tells of a call."""
+        return cls(
+            call=call.newest.call,
+            time=call.records[-1].time,
+            tool=call.newest.tool,
+            agent=call.newest.agent,
+            session=call.session,
+            conversation=call.conversation,
+            outcome=call.outcome,
+            codes=call.codes,
+            took_us=call.took_us,
+            server=call.newest.server,
+        )
+
+
+def named(entries: Iterable[Entry]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The calls that entries name, each with its agent and tool."""
+    for entry in entries:
+        said = entry.record
+        if said.get("agent") and said.get("call"):
+            yield str(said["call"]), (str(said["agent"]), str(said.get("tool", "")))
+
+
+def title_of(code: str) -> str:
+    """The title of an error code; empty for one that this version does not know."""
+    try:
+        return TITLES[Code(code)]
+    except ValueError:
+        return ""
+
+
+def milliseconds(time_text: str) -> int:
+    """An ISO 8601 time since 1970; 0 if it is none."""
+    try:
+        return round(datetime.fromisoformat(time_text).timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+def summary_of(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
+    """What a list tells of a record; `owners` are agent and tool of calls."""
+    said = entry.record
+    call = str(said.get("call", ""))
+    agent, tool = owners.get(call, ("", ""))
+    decision = said.get("decision") or ""
+    decision = str(decision.get("decision", "")) if isinstance(decision, dict) else str(decision)
+    return RecordSummary(
+        index=entry.index,
+        time=str(said.get("time", "")),
+        type=str(said.get("type") or said.get("event") or ""),
+        call=call,
+        tool=tool,
+        agent=agent,
+        status=str(said.get("status") or decision or said.get("outcome") or _approved(said)),
+        decision=decision,
+        codes=[str(code) for code in said.get("codes", ())],
+        session=str(said.get("session", "")) if said.get("type") == "ToolInvoked" else "",
+        conversation=str(said.get("conversation", "")),
+        took_us=sum(said.get("stage_us") or ()) or int(said.get("execute_us") or 0),
+    )
+
+
+def _approved(said: dict[str, Any]) -> str:
+    return "approved" if said.get("type") == "Approval" else ""  # a refused one has the status of its call
