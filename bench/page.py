@@ -149,7 +149,7 @@ def main() -> None:
         context = browser.new_context()
         page = context.new_page()
         page.goto(f"{url}/ui/sign-in#{codes.make()}")
-        page.wait_for_url("**/ui/")
+        page.wait_for_url("**/ui/", timeout=180_000)  # the first view counts the whole log
         # The index of the log is made since the first view.
         for thread in [thread for thread in threading.enumerate() if thread.name == "toolkeep-index"]:
             thread.join()

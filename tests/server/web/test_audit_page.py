@@ -69,6 +69,8 @@ def calls(keep: Keep) -> None:
         ("?session=desk-7&conversation=talk", [("add", "ok")]),
         ("?session=desk", []),
         ("?slower_ms=600000", []),
+        ("?since=2026-01-01T00:00:00Z&status=ok", [("add", "ok")]),
+        ("?until=2026-01-01T01:00:00%2B01:00", []),
         ("?slower_ms=0&status=ok", [("add", "ok")]),
     ],
 )

@@ -126,6 +126,14 @@ def test_the_status_line_and_the_theme_hold_on_every_page_in_the_viewers_locale(
     reader.go("/ui/tools")
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
     assert page.evaluate("shortTime(1700000000)") == "03:43"  # a chart's tick: 22:13 in UTC
+    reader.go("/ui/audit")
+    page.get_by_text("More filters").click()
+    before = page.get_by_label("Before")
+    before.fill("2020-01-02T05:30")
+    expect(page.get_by_text("No record fits")).to_be_visible()
+    assert page.url.endswith("?until=2020-01-02T00%3A00%3A00Z")
+    page.reload()
+    expect(before).to_have_value("2020-01-02T05:30")
 
 
 def test_the_page_says_that_it_gets_no_more_news(read: Read) -> None:

@@ -505,8 +505,31 @@ function highlighted() {
 
 settle(document);
 listen();
+for (const input of document.querySelectorAll("input[data-for]")) showZoned(input);
 const themeButton = document.getElementById("theme");
 if (themeButton) nameTheme(themeButton, document.documentElement.dataset.theme ?? "system");
+
+// --- times in the viewer's zone ------------------------------------------------------------------------------------
+
+// The address holds them in UTC, so that a link means the same calls everywhere.
+function showZoned(input) {
+  const time = new Date(input.form.elements[input.dataset.for].value);
+  if (Number.isNaN(time.valueOf())) return;
+  input.value = new Date(time - time.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+
+document.addEventListener(
+  "change",
+  (event) => {
+    const input = event.target.closest?.("input[data-for]");
+    if (!input) return;
+    const time = new Date(input.value);
+    const text = input.value ? time.toISOString().replace(/\.\d+/, "") : "";
+    input.form.elements[input.dataset.for].value = text;
+    changed(input);
+  },
+  true, // before the form is sent
+);
 
 // --- filters in the address ----------------------------------------------------------------------------------------
 
