@@ -9,6 +9,7 @@ was not authorized. Any stage may return a `Refusal`.
 
 import base64
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, final
@@ -356,6 +357,7 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The policy decision, if policy refused."""
     denied_by: str = ""
     """The person who denied it, if one did."""
+    denied_identity: "Identity | None" = None
     waited: "Waited | None" = None
     """The approval request that it ended with, if a person was asked."""
     diagnosis: Diagnosis | None = None
@@ -434,6 +436,25 @@ Output = Callable[[Any], None]
 """Output callback for streamed pieces."""
 
 
+class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whom an identity provider vouches for. Fields in alphabetical order, as in the log."""
+
+    client: str = ""
+    """The program that the token was issued to."""
+    issuer: str
+    subject: str
+    token_id: str = ""
+    """The token's `jti`; empty if it has none."""
+
+    def is_same_person(self, other: "Identity | None") -> bool:
+        """Whether both are the same subject, by whatever program and token."""
+        return other is not None and (self.issuer, self.subject) == (other.issuer, other.subject)
+
+
+caller_identity: Final[ContextVar[Identity | None]] = ContextVar("toolkeep_caller_identity", default=None)
+"""Whom the request is made for that a call comes from; only a server that checked it sets it."""
+
+
 class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A requested call, not yet validated."""
 
@@ -462,6 +483,8 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     kind: CallKind = CallKind.TOOL
     flow: Any = None
     """The `Session` of the call, if something watches what passes between calls."""
+    identity: Identity | None = None
+    """The subject on whose behalf it is made, if an identity provider vouches for one (IDN-1)."""
 
     def __repr__(self) -> str:
         """Without the arguments: some may be secret."""
@@ -623,13 +646,18 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     approver: str
     id: str = ""
     """Id of the question or rule."""
+    identity: Identity | UnsetType = UNSET
+    """The person, if an identity provider vouches for them (IDN-2)."""
     way: str
     """Channel of the answer: `terminal`, `command`, `http`, `program`; or an earlier one: `session`,
     `rule`."""
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:
         """Serialize to JSON data."""
-        return {"approver": self.approver, "way": self.way, "id": self.id}
+        said: dict[str, Any] = {"approver": self.approver, "way": self.way, "id": self.id}
+        if self.identity is not UNSET:
+            said["identity"] = msgspec.to_builtins(self.identity)
+        return said
 
 
 class Waited(msgspec.Struct, frozen=True, kw_only=True):

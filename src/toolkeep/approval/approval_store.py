@@ -145,7 +145,8 @@ def covering(given: Iterable[SessionYes], question: Question, now: float) -> Ans
     """The newest approval that covers a question, among those for its definition, agent, session and
     grant."""
     for one in given:
-        if in_time(one.answer, now) is not None and covers(one.constraints, question.choices):
+        is_own = one.answer.identity is not None and one.answer.identity.is_same_person(question.identity)
+        if not is_own and in_time(one.answer, now) is not None and covers(one.constraints, question.choices):
             return one.answer
     return None
 
@@ -159,7 +160,9 @@ def covering_rule(rules: Iterable[Rule], question: Question) -> Rule | None:
     about = question.agent, question.tool, question.definition_hash, question.data_hash
     for rule in rules:
         is_about = (rule.agent, rule.tool, rule.definition_hash, rule.data_hash) == about
-        if is_about and covers(rule.constraints, question.choices):
+        # Nobody approves in advance what is later called on their own behalf.
+        is_own = rule.identity is not None and rule.identity.is_same_person(question.identity)
+        if is_about and not is_own and covers(rule.constraints, question.choices):
             return rule
     return None
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from toolkeep.approval.approval_store import Approvals, bound, covering_rule
@@ -352,7 +353,9 @@ class ApprovalGate:
         # After `use` succeeded: an approval that turned out void must not create a rule.
         if answer.reach == "rule":
             await self._remember(question, answer)
-        approval = Approval(approver=answer.approver, way=answer.way, id=question.id)
+        approval = Approval(
+            approver=answer.approver, way=answer.way, id=question.id, identity=answer.identity or UNSET
+        )
         return ApprovedCall(permitted=call, approval=approval, waited=asked.waited)
 
     def _reasons(self, call: PermittedCall) -> tuple[str, ...]:
@@ -384,9 +387,11 @@ class ApprovalGate:
             return None
         answer = await self.store.run(self.store.session_answer, question)
         if answer is not None:
-            return Approval(approver=answer.approver, way="session")
+            return Approval(approver=answer.approver, way="session", identity=answer.identity or UNSET)
         rule = covering_rule(await self.store.run(self.store.rules), question)
-        return None if rule is None else Approval(approver=rule.approver, way="rule", id=rule.id)
+        if rule is None:
+            return None
+        return Approval(approver=rule.approver, way="rule", id=rule.id, identity=rule.identity or UNSET)
 
     def _question(self, call: PermittedCall, sealed: bytes, why: tuple[str, ...]) -> Question:
         request, definition = call.request, call.tool.definition
@@ -426,6 +431,7 @@ class ApprovalGate:
                 call.touched,
             ),
             data_hash=request.data_hash,
+            identity=request.identity,
             asked_at=now,
             expires_at=now + wait_s,
         )
@@ -510,6 +516,7 @@ class ApprovalGate:
             definition_hash=question.definition_hash,
             data_hash=question.data_hash,
             approver=answer.approver,
+            identity=answer.identity,
             made_at=now,
             # Capped here too: an answer comes from a client that may send any number.
             ends_at=now + min(max(1, answer.days), RULE_DAYS) * 86_400,
@@ -602,4 +609,4 @@ def _denied(call: PermittedCall, answer: Answer) -> Refusal:
     refusal = refuse(
         call.request, Code.APPROVAL_DENIED, message, "Do not try again; find another way, or ask the user."
     )
-    return replace(refusal, denied_by=answer.approver)
+    return replace(refusal, denied_by=answer.approver, denied_identity=answer.identity)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolkeep.approval.coverage import Argument, Constraint, ConstraintRefused, constraints_of
+from toolkeep.calls import Identity
 
 Verdict = Literal["approve", "deny"]
 Reach = Literal["once", "session", "rule"]
@@ -71,6 +72,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Every argument, as a remembered approval would bind it."""
     data_hash: str = ""
     """HMAC of the host's per-call data, if any."""
+    identity: Identity | None = None
+    """The subject on whose behalf the call is made, if an identity provider vouches for one."""
     asked_at: float
     """POSIX seconds."""
     expires_at: float
@@ -116,6 +119,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     `domain:…` or `max:…`. Others must be equal, unless declared content or option."""
     given_at: float = 0.0
     """POSIX seconds; set by the store."""
+    identity: Identity | None = None
+    """The person who answers, if an identity provider vouches for them."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +144,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     data_hash: str = ""
     """HMAC of the per-call data that later calls must have too: it may choose the tenant."""
     approver: str
+    identity: Identity | None = None
+    """The person who approved it, if an identity provider vouches for them."""
     made_at: float
     ends_at: float
 
@@ -158,6 +165,9 @@ def check_answer(question: Question, answer: Answer, now: float) -> None:
     # Separation of duties: an agent that can reach the approval API must not approve its own calls.
     if answer.approver.strip().casefold() == question.agent.casefold():
         raise AnswerRefused("an agent cannot approve its own call")
+    # The agent may have another name than the person it works for, and be that of many people.
+    if answer.identity is not None and answer.identity.is_same_person(question.identity):
+        raise AnswerRefused("nobody can answer a call that is made on their own behalf")
     # The call may have been refused already; a late yes must not be waiting for its retry.
     if now >= question.expires_at:
         raise AnswerRefused(EXPIRED)

@@ -247,9 +247,7 @@ class Recorder:
         chain = self._decided(trail, trail.checked, result)
         # A denial by a person is an audited act like an approval.
         if result.code in _NOT_APPROVED:
-            denied_by, waited = (result.error.denied_by, result.error.waited) if result.error else ("", None)
-            refused = Approval(approver=denied_by, way="refused", id=waited.id if waited else "")
-            chain.append(_approval(refused, waited, self._now(), trail.request.id))
+            chain.append(_refused_approval(result.error, self._now(), trail.request.id))
         return [*chain[:-1], self._explained(_final_record(chain[-1], result, trail), result, trail)]
 
     def _explained(self, record: Record, result: ToolResult, trail: CallProgress) -> Record:
@@ -385,12 +383,25 @@ def _intent_records(recorded: RecordedCall) -> list[Record]:
     return records
 
 
+def _refused_approval(error: Refusal | None, time: str, call: str) -> ApprovalGiven:
+    if error is None:
+        return _approval(Approval(approver="", way="refused"), None, time, call)
+    approval = Approval(
+        approver=error.denied_by,
+        id=error.waited.id if error.waited else "",
+        identity=error.denied_identity or UNSET,
+        way="refused",
+    )
+    return _approval(approval, error.waited, time, call)
+
+
 def _approval(approval: Approval, waited: Waited | None, time: str, call: str) -> ApprovalGiven:
     return ApprovalGiven(
         approver=approval.approver,
         asked_at=clock.stamp(waited.asked_at) if waited else UNSET,
         call=call,
         id=approval.id,
+        identity=approval.identity,
         time=time,
         waited_ms=waited.waited_ms if waited else UNSET,
         way=approval.way,
@@ -415,6 +426,7 @@ def _invoked(
         data_hash=request.data_hash or UNSET,
         definition_hash=tool.definition_hash if tool else "",
         has_arguments=has_arguments,
+        identity=request.identity or UNSET,
         session=request.session,
         time=time,
         tool=tool.name if tool else request.tool,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from toolkeep.calls import Approval, Decision, FlowRecord
+from toolkeep.calls import Approval, Decision, FlowRecord, Identity
 from toolkeep.json_values.canonical import canonical_bytes
 
 VERDICT: Final = (
@@ -43,6 +43,8 @@ class ToolInvoked(Record, frozen=True, kw_only=True, gc=False):
     """Of what is kept of the refusal, if the call ended at this stage."""
     has_arguments: bool | UnsetType = UNSET
     """Whether the arguments are stored beside the log; set for calls that reached authorization."""
+    identity: Identity | UnsetType = UNSET
+    """The subject on whose behalf it was made, if an identity provider vouched for one."""
     repeats: str | UnsetType = UNSET
     """The id of the original call whose result was returned (idempotency)."""
     session: str
@@ -98,6 +100,8 @@ class ApprovalGiven(Record, frozen=True, kw_only=True, gc=False):
     diagnosis_hash: str | UnsetType = UNSET
     """Of what is kept of the refusal, if the call ended at this stage."""
     id: str
+    identity: Identity | UnsetType = UNSET
+    """The person who answered, if an identity provider vouches for them."""
     stage_us: tuple[int, ...] | UnsetType = UNSET
     status: str | UnsetType = UNSET
     time: str
@@ -152,6 +156,8 @@ class OperatorChange(Record, frozen=True, kw_only=True, gc=False):
     """What changes; the beginning, if it is long."""
     difference_hash: str
     """SHA-256 of the whole difference."""
+    identity: Identity | UnsetType = UNSET
+    """The person, if an identity provider vouches for them."""
     name: str
     """What the person typed to confirm it."""
     person: str

@@ -35,6 +35,7 @@ from toolkeep.calls import (
     RegisteredTool,
     ToolCall,
     ToolResult,
+    caller_identity,
     ran_unrecorded,
     refuse,
 )
@@ -289,6 +290,7 @@ class Pipeline:
             is_direct=is_direct,
             kind=kind,
             flow=watched,
+            identity=caller_identity.get(),
         )
         state = CallState(request, self._visible(request))
         state.prepared = None if foreseen is None else foreseen.prepared
@@ -547,6 +549,7 @@ class Pipeline:
             data=NO_DATA if data is None else data,
             kind=CallKind.read(call.get("kind", CallKind.TOOL)),
             flow=watched,
+            identity=caller_identity.get(),
         )
         found = self._registry.snapshot.answering.get(request.tool)
         tool = found if found is not None and self._visible(request) is found else None

@@ -12,7 +12,7 @@ from typing import Any
 import jiter
 import msgspec
 
-from toolkeep.calls import RegisteredTool
+from toolkeep.calls import RegisteredTool, caller_identity
 from toolkeep.definitions.tool_names import kind_of
 from toolkeep.definitions.vocabulary import CallKind
 from toolkeep.events import (
@@ -415,10 +415,13 @@ class McpServer:
         connection = Connection.of_request(request.agent, request.version, message.meta)
         connection.log_level = request.log_level
         message_id = 0 if message.id is None else message.id
+        known = caller_identity.set(request.identity)
         try:
             return answer(message_id, await self.handle(message, connection, emit))
         except ProtocolError as error:
             return refusal(message_id, error)
+        finally:
+            caller_identity.reset(known)
 
     def _is_upstream(self, uri: str) -> bool:
         return split_namespaced(uri) is not None and not self.features.has_resource(uri)

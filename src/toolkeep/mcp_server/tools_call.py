@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from toolkeep.calls import ToolResult
+from toolkeep.calls import Identity, ToolResult, caller_identity
 from toolkeep.errors import Code
 from toolkeep.execution.thread_pool import is_on_loop
 from toolkeep.json_values.canonical import canonical_hash
@@ -55,6 +55,7 @@ class PassedOn(msgspec.Struct):
     version: str
     log_level: str
     message: Message
+    identity: Identity | None = None
 
 
 class DirectAsks:
@@ -273,6 +274,7 @@ class ToolCallHandler:
             version=connection.version,
             log_level=connection.log_level,
             message=message,
+            identity=caller_identity.get(),
         )
         frame = await self._peers.request(server, RESUME, msgspec.json.encode(request), emit)
         if not frame:

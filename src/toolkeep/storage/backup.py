@@ -35,6 +35,7 @@ DATABASES: Final = (
     "state.db",
     "store.db",
     "tokens.db",
+    "revocations.db",
     "ledger.db",
     "approvals.db",
     "sessions.db",

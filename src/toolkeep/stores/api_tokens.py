@@ -19,8 +19,10 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from toolkeep.calls import Identity
 from toolkeep.errors import TokenRefused
 from toolkeep.limits import TOKEN_CHARS, TOKEN_DAYS, TOKEN_USE_SECONDS, TOKENS
+from toolkeep.stores.identity_revocations import REVOCATIONS, Revocation
 from toolkeep.text.display import echo_name
 
 _SECRET_BYTES: Final = 32
@@ -85,6 +87,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     last_used_at: float | None = None
     revoked_at: float | None = None
+    identity: Identity | None = None
+    """Whom it names, if an identity provider issued it and not this keep."""
 
     def has_scope(self, scope: Scope) -> bool:
         """Whether the token has a scope."""
@@ -137,6 +141,15 @@ class TokenTable(Protocol):
 
     def note_use(self, token_id: str, at: float) -> None:
         """Update the time of last use."""
+
+    def revocations(self) -> Sequence[Revocation]:
+        """What of identity providers does not count, oldest first."""
+
+    def add_revocation(self, revocation: Revocation, *, most: int) -> bool:
+        """Revoke something, and forget what is over; False if `most` are in force already."""
+
+    def remove_revocation(self, revocation_id: str) -> bool:
+        """Let something count again; False if it was not revoked."""
 
     def close(self) -> None:
         """Close the storage."""
@@ -216,6 +229,41 @@ class Tokens:
             raise _unknown(token_id)
         return replace(token, revoked_at=now)
 
+    def revocations(self) -> Sequence[Revocation]:
+        """What of identity providers does not count, oldest first."""
+        now = self._clock()
+        return [one for one in self._table.revocations() if not one.is_over(now)]
+
+    def revoke_identity(self, issuer: str, *, subject: str = "", token_id: str = "") -> Revocation:
+        """Refuse everything of a subject of an issuer, or one token by its `jti`, until it is restored."""
+        if not issuer or bool(subject) == bool(token_id) or max(map(len, (issuer, subject, token_id))) > 1024:
+            hint = "name the issuer as its tokens do in `iss`, and `sub` or `jti` of the token"
+            raise TokenRefused("a revocation needs an issuer, and a subject or a token id", hint=hint)
+        made = Revocation(issuer=issuer, subject=subject, token_id=token_id, made_at=self._clock())
+        self._add(made)
+        return made
+
+    def log_out(self, issuer: str, *, subject: str, session: str, issued_by: float) -> Revocation:
+        """Refuse what an issuer issued to a subject, or in a session, up to a time."""
+        made = Revocation(
+            issuer=issuer, subject=subject, session=session, issued_by=issued_by, made_at=self._clock()
+        )
+        self._add(made)
+        return made
+
+    def _add(self, revocation: Revocation) -> None:
+        if not self._table.add_revocation(revocation, most=REVOCATIONS):
+            hint = "remove some: toolkeep token revocations; or remove the subject's rights at the provider"
+            raise TokenRefused(f"there are already {REVOCATIONS} revocations", hint=hint)
+
+    def restore(self, revocation_id: str) -> Revocation:
+        """Let a revoked subject or token count again; the id may be cut short."""
+        found = [one for one in self.revocations() if one.id.startswith(revocation_id)]
+        if not revocation_id or len(found) != 1 or not self._table.remove_revocation(found[0].id):
+            hint = "toolkeep token revocations shows them"
+            raise TokenRefused(f"no revocation {echo_name(revocation_id)!r}", hint=hint)
+        return found[0]
+
     def recognize(self, text: str) -> Token | None:
         """Authenticate a bearer token; None if it is invalid, without saying why.
 
@@ -294,8 +342,11 @@ def _unknown(token_id: str) -> TokenRefused:
 class MemoryTokens:
     """In-memory token storage."""
 
-    def __init__(self, kept: dict[str, KeptToken] | None = None) -> None:
+    def __init__(
+        self, kept: dict[str, KeptToken] | None = None, revoked: dict[str, Revocation] | None = None
+    ) -> None:
         self._kept = {} if kept is None else kept
+        self._revoked = {} if revoked is None else revoked
 
     def add(self, kept: KeptToken, *, most: int) -> bool:
         """Insert a token; False if `most` live ones exist already."""
@@ -328,6 +379,25 @@ class MemoryTokens:
     def note_use(self, token_id: str, at: float) -> None:
         """Update the time of last use."""
         self._change(token_id, at, last_used_at=at)
+
+    def revocations(self) -> Sequence[Revocation]:
+        """What of identity providers does not count, oldest first."""
+        return sorted(self._revoked.values(), key=lambda one: one.made_at)
+
+    def add_revocation(self, revocation: Revocation, *, most: int) -> bool:
+        """Revoke something, and forget what is over; False if `most` are in force already."""
+        for over in [key for key, one in self._revoked.items() if one.is_over(revocation.made_at)]:
+            del self._revoked[over]
+        held = self._revoked.get(revocation.id)
+        if held is None and len(self._revoked) >= most:
+            return False
+        if held is None or (held.issued_by or 0.0) < (revocation.issued_by or 0.0):
+            self._revoked[revocation.id] = revocation
+        return True
+
+    def remove_revocation(self, revocation_id: str) -> bool:
+        """Let something count again; False if it was not revoked."""
+        return self._revoked.pop(revocation_id, None) is not None
 
     def close(self) -> None:
         """No-op."""

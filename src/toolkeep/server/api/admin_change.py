@@ -107,6 +107,7 @@ def _record(said: Confirmation, change: Change) -> OperatorChange:
     return OperatorChange(
         difference=whole[:_DIFFERENCE_CHARS],
         difference_hash=hashlib.sha256(whole.encode()).hexdigest(),
+        identity=said.caller.identity or msgspec.UNSET,
         name=change.name,
         person=said.person,
         time=clock.now(),

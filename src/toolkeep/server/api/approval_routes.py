@@ -93,7 +93,7 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     wants_name: bool
     """Whether the next yes is given by typing the tool's name."""
     is_own: bool
-    """Whether it is a call of the token's own agent, which cannot answer it."""
+    """Whether it is a call of the caller's own agent, or on their own behalf, which they cannot answer."""
 
 
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,6 +273,7 @@ async def decide(
         verdict=said.verdict,
         # From the token, never from the body: else anybody could answer in a person's name.
         approver=caller.agent,
+        identity=caller.identity,
         way=way,
         reach=said.reach,
         reason=said.reason,
@@ -285,6 +286,11 @@ async def decide(
     except AnswerRefused as refused:
         raise RequestRefused(Code.ANSWER_REFUSED, refused.reason) from refused
     return view_of(standing, caller)
+
+
+def _is_own(question: Question, caller: Caller) -> bool:
+    is_person = caller.identity is not None and caller.identity.is_same_person(question.identity)
+    return is_person or question.agent == caller.agent
 
 
 async def decide_all(keep: Keep, caller: Caller, said: DecideAllBody, *, way: str = WAY) -> list[DecidedView]:
@@ -407,7 +413,7 @@ def view_of(standing: Standing, caller: Caller) -> ApprovalView:
         expires_at=iso(question.expires_at),
         may_be_remembered=question.may_be_remembered,
         wants_name=question.wants_name,
-        is_own=question.agent == caller.agent,
+        is_own=_is_own(question, caller),
     )
 
 

@@ -12,6 +12,7 @@ from toolkeep.storage.postgres.shared_database import SharedDatabase
 from toolkeep.storage.postgres.shared_register import SharedRegister
 from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
 from toolkeep.stores.api_tokens import KeptToken, MemoryTokens, Token
+from toolkeep.stores.identity_revocations import Revocation
 
 # Beside the register: times of use decide nothing, and would give all servers news each minute.
 _USED = """
@@ -26,8 +27,14 @@ _LATEST: Final = 4_102_444_800.0
 class SharedTokens:
     """The tokens of one keep."""
 
-    def __init__(self, register: SharedRegister[KeptToken], database: SharedDatabase) -> None:
+    def __init__(
+        self,
+        register: SharedRegister[KeptToken],
+        revoked: SharedRegister[Revocation],
+        database: SharedDatabase,
+    ) -> None:
         self._register = register
+        self._revoked = revoked
         self._database = database
         self._noted: dict[str, float] = {}
         """When this server stored a use."""
@@ -65,6 +72,20 @@ class SharedTokens:
         if at - self._noted.get(token_id, 0.0) > TOKEN_USE_SECONDS:
             self._noted[token_id] = at
             self._database.change(lambda connection: connection.execute(_USED, (token_id, at)))
+
+    def revocations(self) -> Sequence[Revocation]:
+        """What of identity providers does not count, oldest first."""
+        return MemoryTokens(revoked=self._revoked.read()).revocations()
+
+    def add_revocation(self, revocation: Revocation, *, most: int) -> bool:
+        """Revoke something, and forget what is over; False where there are `most` already."""
+        return self._revoked.change(
+            lambda held: MemoryTokens(revoked=held).add_revocation(revocation, most=most)
+        )
+
+    def remove_revocation(self, revocation_id: str) -> bool:
+        """Let something count again; False where it was not revoked."""
+        return self._revoked.change(lambda held: MemoryTokens(revoked=held).remove_revocation(revocation_id))
 
     def close(self) -> None:
         """Close the connection."""

@@ -33,10 +33,12 @@ from toolkeep.storage.sql.database_location import PostgresLocation
 from toolkeep.storage.sqlite.body_writer import BodyWriter
 from toolkeep.storage.sqlite.state_db import KeepState
 from toolkeep.stores.api_tokens import KeptToken
+from toolkeep.stores.identity_revocations import Revocation
 from toolkeep.stores.registry_state import StoredPolicies
 
 _SIGNED_OUT: Final = "sign-outs"
 _TOKENS: Final = "tokens"
+_REVOCATIONS: Final = "revocations"
 
 
 class SharedState:
@@ -80,8 +82,8 @@ class SharedState:
         return self._state
 
     def watch_tokens(self, changed: Callable[[], object]) -> None:
-        """Call `changed` in another thread whenever a server changed a token."""
-        self.changes.watch(REGISTERS, lambda kind: changed() if kind == _TOKENS else None)
+        """Call `changed` in another thread whenever a server changed or revoked a token."""
+        self.changes.watch(REGISTERS, lambda kind: changed() if kind in (_TOKENS, _REVOCATIONS) else None)
 
     def page_key(self) -> bytes:
         """The key under which sessions of the page are sealed."""
@@ -146,7 +148,8 @@ def open_shared_tokens(
     """The tokens of a keep, over a connection of their own."""
     database = open_database(settings, history=DatabaseHistory(folder) if folder else None)
     key = row_key(settings, own_key)
-    return SharedTokens(SharedRegister(_TOKENS, KeptToken, database, key, folder), database)
+    tokens = SharedRegister(_TOKENS, KeptToken, database, key, folder)
+    return SharedTokens(tokens, SharedRegister(_REVOCATIONS, Revocation, database, key, folder), database)
 
 
 def open_shared_sessions(settings: DatabaseSettings, own_key: Callable[[], bytes]) -> PostgresSessionStates:

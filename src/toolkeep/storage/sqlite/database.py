@@ -71,6 +71,13 @@ class Database:
         except OSError as error:
             raise self.unusable(error) from error
 
+    def is_made(self) -> bool:
+        """Whether it was ever created, also if it is gone by now. Creates nothing."""
+        try:
+            return self.exists() or (self._mark is not None and is_there(self._mark))
+        except OSError as error:
+            raise self.unusable(error) from error
+
     def unusable(self, error: Exception) -> StateUnusable:
         """The error for a failure of the file."""
         reason = getattr(error, "strerror", None) or error  # without errno and path

@@ -1,4 +1,4 @@
-"""API tokens in SQLite: `tokens.db` of the state folder, for all processes of a keep.
+"""API tokens in SQLite: `tokens.db` of the state folder, and `revocations.db`, for all processes of a keep.
 
 Every request over the network looks its token up here, so the statements are plain.
 """
@@ -6,10 +6,16 @@ Every request over the network looks its token up here, so the statements are pl
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from toolkeep.storage.sqlite.database import Database
-from toolkeep.stores.api_tokens import KeptToken, Scope, Token
+from toolkeep.stores.api_tokens import KeptToken, MemoryTokens, Scope, Token
+from toolkeep.stores.identity_revocations import Revocation
+
+if TYPE_CHECKING:
+    import sqlite3
 
 # synchronous = FULL: a revoked token stays revoked after a crash of the machine.
 _PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON;"
@@ -18,6 +24,9 @@ CREATE TABLE tokens (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, scopes TEXT NOT NULL, agent TEXT NOT NULL,
     created_at REAL NOT NULL, expires_at REAL, last_used_at REAL, revoked_at REAL, secret_hash BLOB NOT NULL
 ) STRICT;
+"""
+_REVOKED = """
+CREATE TABLE revocations (id TEXT PRIMARY KEY, content BLOB NOT NULL) STRICT;
 """
 _FIELDS = "id, name, scopes, agent, created_at, expires_at, last_used_at, revoked_at"
 _LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
@@ -28,6 +37,10 @@ class SqliteTokens:
 
     def __init__(self, folder: Path) -> None:
         self._database = Database(folder / "tokens.db", _PRAGMAS, _TABLES)
+        # With a mark: without this file, everything in it would count again.
+        self._revoked = Database(
+            folder / "revocations.db", _PRAGMAS, _REVOKED, mark=folder / "keys" / "revocations.made"
+        )
 
     def add(self, kept: KeptToken, *, most: int) -> bool:
         """Store a token; False where there are `most` already."""
@@ -73,9 +86,36 @@ class SqliteTokens:
         """Store when a token was last used."""
         self._changed("UPDATE tokens SET last_used_at = ? WHERE id = ?", at, token_id)
 
+    def revocations(self) -> Sequence[Revocation]:
+        """What of identity providers does not count, oldest first."""
+        if not self._revoked.is_made():
+            return ()
+        with self._revoked.using() as connection:
+            return MemoryTokens(revoked=_held(connection)).revocations()
+
+    def add_revocation(self, revocation: Revocation, *, most: int) -> bool:
+        """Revoke something, and forget what is over; False where there are `most` already."""
+        with self._revoked.changing() as connection:
+            before = _held(connection)
+            held = dict(before)
+            is_added = MemoryTokens(revoked=held).add_revocation(revocation, most=most)
+            for over in before.keys() - held.keys():
+                connection.execute("DELETE FROM revocations WHERE id = ?", (over,))
+            if held.get(revocation.id) is revocation:
+                row = revocation.id, msgspec.json.encode(revocation)
+                connection.execute("INSERT OR REPLACE INTO revocations VALUES (?, ?)", row)
+            return is_added
+
+    def remove_revocation(self, revocation_id: str) -> bool:
+        """Let something count again; False where it was not revoked."""
+        with self._revoked.using() as connection:
+            statement = "DELETE FROM revocations WHERE id = ?"
+            return connection.execute(statement, (revocation_id,)).rowcount == 1
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
         self._database.close()
+        self._revoked.close()
 
     def _changed(self, statement: str, *values: Any) -> bool:
         with self._database.using() as connection:
@@ -83,6 +123,11 @@ class SqliteTokens:
 
 
 _INSERT = f"INSERT INTO tokens ({_FIELDS}, secret_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 -- our own words
+
+
+def _held(connection: "sqlite3.Connection") -> dict[str, Revocation]:
+    rows = connection.execute("SELECT id, content FROM revocations")
+    return {key: msgspec.json.decode(content, type=Revocation) for key, content in rows}
 
 
 def _row(kept: KeptToken) -> tuple[Any, ...]:
