@@ -22,8 +22,9 @@ from tests.approval.examples import BEGAN, NO, QUESTION, RULE, YES, Clock, quest
 from tests.approval.stores import server
 from tests.storage.cluster import Cluster
 from toolkeep.approval import approval_store as store_module
-from toolkeep.approval.approval_store import Approvals, MemoryApprovals, advance
+from toolkeep.approval.approval_store import Approvals, MemoryApprovals, advance, covering_rule
 from toolkeep.approval.question import Answer, AnswerRefused, Rule, Standing
+from toolkeep.calls import Identity
 from toolkeep.errors import StateUnusable
 from toolkeep.limits import APPROVALS_BYTES, APPROVALS_WAITING, SESSION_SECONDS
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
@@ -685,3 +686,26 @@ def test_a_question_of_a_process_that_cannot_be_seen_waits_like_any_other(
     assert [standing.question.id for standing in store.waiting()] == ["question-0"]
     assert store.answer("question-0", YES).state == "approved"
     store.close()
+
+
+@pytest.mark.spec("IDN-2")
+def test_what_a_person_approved_in_advance_does_not_cover_what_is_called_on_their_behalf(
+    store: Approvals,
+) -> None:
+    ada = Identity(issuer="https://a", subject="ada")
+    store.ask(QUESTION)
+    store.answer(QUESTION.id, yes(reach="session", identity=ada))
+    own = question(id="question-2", identity=replace(ada, client="another"))
+    assert store.session_answer(QUESTION) is not None
+    assert store.session_answer(own) is None
+    names: Any = {"id": "r", "text": "", "agent": own.agent, "tool": own.tool, "approver": "x"}
+    rule = Rule(
+        **names,
+        definition_hash=own.definition_hash,
+        constraints=(),
+        identity=ada,
+        made_at=0.0,
+        ends_at=1e11,
+    )
+    assert covering_rule([replace(rule, identity=None)], replace(own, choices=())) is not None
+    assert covering_rule([rule], replace(own, choices=())) is None

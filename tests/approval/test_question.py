@@ -3,16 +3,23 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.approval.examples import BEGAN, NO, QUESTION, YES, question, yes
 from toolkeep.approval.question import Answer, AnswerRefused, Question, check_answer
+from toolkeep.calls import Identity
 
 pytestmark = pytest.mark.spec("POL-4")
 
+ADA = Identity(issuer="https://a", subject="ada", token_id="1")
+BEHALF = "nobody can answer a call that is made on their own behalf"
 SECOND = question(danger="critical", acts=2, acts_done=1)
 
 TAKEN: dict[str, tuple[Question, Answer]] = {
     "yes": (QUESTION, YES),
+    "yes of another subject": (question(identity=ADA), yes(identity=replace(ADA, subject="bob"))),
+    "yes of the same name at another issuer": (question(identity=ADA), yes(identity=replace(ADA, issuer="https://b"))),
+    "yes of somebody whom no issuer knows": (question(identity=ADA), YES),
     "no": (QUESTION, NO),
     "no to the second act without a name": (SECOND, NO),
     "no that would be remembered": (question(danger="critical"), Answer(verdict="deny", approver="ada", way="x")),
@@ -40,6 +47,8 @@ REFUSED: dict[str, tuple[Question, Answer, str]] = {
     "yes of the agent itself": (QUESTION, yes(approver="planner"), OWN),
     "no of the agent itself": (QUESTION, Answer(verdict="deny", approver="planner", way="x"), OWN),
     "yes of the agent in other letters": (QUESTION, yes(approver="Planner "), OWN),
+    "yes of the subject it is for": (question(identity=ADA), yes(identity=replace(ADA, client="page", token_id="7")), BEHALF),
+    "no of the subject it is for": (question(identity=ADA), Answer(verdict="deny", approver="x", way="x", identity=ADA), BEHALF),
     "yes of nobody": (QUESTION, yes(approver=" "), "the answer has no approver"),
     "high for the session": (question(danger="high"), yes(reach="session"), "a tool of danger high needs approval every time"),
     "high as a rule": (question(danger="high"), yes(reach="rule"), "a tool of danger high needs approval every time"),

@@ -77,9 +77,11 @@ def test_further_hosts_are_those_that_the_operator_named(keep: Keep) -> None:
 def test_without_a_token_that_counts_nobody_gets_in(keep: Keep, authorization: str, path: str) -> None:
     response = talk(keep, lambda client: client.get(path, headers={"authorization": authorization}))
     assert (response.status, response.code) == (401, "ACODE-TSR-060")
-    assert response.headers["www-authenticate"] == (
-        'Bearer resource_metadata="http://127.0.0.1:8765/.well-known/oauth-protected-resource"'
-    )
+    scope = {"/mcp": "mcp", "/v1/audit": "audit:read", "/v1/approvals": "approve"}.get(path, "")
+    challenge = response.headers["www-authenticate"]
+    url = "http://127.0.0.1:8765/.well-known/oauth-protected-resource"
+    assert f'resource_metadata="{url}", scope="{scope}' in challenge
+    assert ('error="invalid_token"' in challenge) is ("tk_" in authorization)
     assert "tk_" not in response.body.decode()
 
 

@@ -6,16 +6,19 @@ import hmac
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.storage.cluster import Cluster
+from toolkeep.calls import Identity
 from toolkeep.config.settings import DatabaseSettings
-from toolkeep.errors import TokenRefused
+from toolkeep.errors import StateUnusable, TokenRefused
 from toolkeep.storage.postgres.shared_state import open_shared_tokens
 from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 from toolkeep.stores.api_tokens import KeptToken, MemoryTokens, Scope, Token, Tokens, TokenTable
+from toolkeep.stores.identity_revocations import Revocation, RevokedIdentities
 
 pytestmark = pytest.mark.spec("POL-8")
 
@@ -244,3 +247,62 @@ def test_the_file_is_readable_by_its_user_alone(tmp_path: Path) -> None:
     with contextlib.closing(Tokens(SqliteTokens(tmp_path / "state"))) as tokens:
         tokens.make("ci", [Scope.CALL])
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "state").iterdir()} == {0o600}
+
+
+def test_revocations_are_stored_once_and_logouts_are_forgotten(tokens: Tokens, clock: Clock) -> None:
+    subject = tokens.revoke_identity("https://a", subject="ada")
+    clock.now += 1
+    assert tokens.revoke_identity("https://a", subject="ada").id == subject.id
+    late = tokens.log_out("https://a", subject="bob", session="s", issued_by=clock.now)
+    early = tokens.log_out("https://a", subject="bob", session="s", issued_by=clock.now - 9)
+    assert early.id == late.id
+    assert list(tokens.revocations()) == [subject, late]  # an older logout takes nothing back
+    clock.now += 32 * DAY
+    assert list(tokens.revocations()) == [subject]
+    other = tokens.revoke_identity("https://a", token_id="7")
+    assert list(tokens.revocations()) == [subject, other]
+    assert tokens.restore(subject.id[:6]) == subject
+    assert list(tokens.revocations()) == [other]
+    for unknown in ("", subject.id):
+        with pytest.raises(TokenRefused):
+            tokens.restore(unknown)
+
+
+def test_no_more_is_revoked_than_every_server_can_hold(table: TokenTable) -> None:
+    made = [Revocation(issuer="https://a", subject=str(number), made_at=float(number)) for number in range(3)]
+    assert [table.add_revocation(one, most=2) for one in (*made, made[0])] == [True, True, False, True]
+
+
+def test_a_file_of_revocations_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    tokens = Tokens(SqliteTokens(tmp_path))
+    assert list(tokens.revocations()) == []
+    tokens.revoke_identity("https://a", subject="ada")
+    tokens.close()
+    (tmp_path / "revocations.db").unlink()
+    with pytest.raises(StateUnusable):
+        Tokens(SqliteTokens(tmp_path)).revocations()
+
+
+def _of(**more: Any) -> Identity:
+    return Identity(**{"issuer": "https://a", "subject": "ada"} | more)
+
+
+@pytest.mark.parametrize(
+    ("revoked", "token", "session"),
+    [
+        ({"subject": "ada"}, True, True),
+        ({"subject": "Ada"}, False, False),
+        ({"issuer": "https://b", "subject": "ada"}, False, False),
+        ({"token_id": "7"}, True, False),
+        ({"token_id": ""}, False, False),
+        ({"subject": "ada", "issued_by": 10.0}, True, True),
+        ({"subject": "ada", "issued_by": 9.0}, False, False),
+        ({"subject": "ada", "session": "s", "issued_by": 10.0}, True, True),
+        ({"subject": "ada", "session": "other", "issued_by": 10.0}, True, False),
+        ({"session": "s", "issued_by": 10.0}, False, True),
+    ],
+)
+def test_a_revocation_covers_what_it_names(revoked: Any, token: bool, session: bool) -> None:
+    held = RevokedIdentities([Revocation(**{"issuer": "https://a", "made_at": 1.0} | revoked)])
+    assert (held.has_token(_of(token_id="7"), 10.0), held.has_session(_of(), "s", 10.0)) == (token, session)
+    assert not held.has_token(_of(subject="bob"), 10.0)

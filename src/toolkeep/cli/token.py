@@ -16,6 +16,8 @@ from toolkeep.errors import TokenRefused
 from toolkeep.host.clock import iso
 from toolkeep.limits import TOKEN_DAYS
 from toolkeep.stores.api_tokens import ROLES, MadeToken, Scope, Token, Tokens
+from toolkeep.stores.identity_revocations import Revocation
+from toolkeep.text.display import echo_name
 
 
 @click.group("token", cls=CommandGroup)
@@ -184,18 +186,93 @@ def rotate_token(token_id: str, overlap: int, project: Path | None, *, as_json: 
         show_made(tokens, made, as_json=as_json)
 
 
-@command.command("revoke", short_help="Revoke a token.")
-@click.argument("token_id", metavar="ID")
+@command.command("revoke", short_help="Revoke a token, or an identity of a provider.")
+@click.argument("token_id", metavar="[ID]", default="")
+@click.option("--issuer", default="", metavar="URL", help="Of an identity provider, as `iss` of its tokens.")
+@click.option("--subject", default="", help="Refuse everything of this subject (`sub`) of the issuer.")
+@click.option("--token-id", "foreign_id", default="", help="Refuse the token of the issuer with this `jti`.")
 @project
 @common
-def revoke_token(token_id: str, project: Path | None, *, as_json: bool) -> None:
-    """Revoke the token with this ID, or whose id starts with it."""
+def revoke_token(
+    token_id: str, issuer: str, subject: str, foreign_id: str, project: Path | None, *, as_json: bool
+) -> None:
+    """Revoke the token with this ID, or whose id starts with it.
+
+    With --issuer, refuse a subject or a token of your identity provider instead, until you restore it.
+    """
+    if bool(token_id) == bool(issuer or subject or foreign_id):
+        raise click.UsageError("Name the ID of a token, or --issuer with --subject or --token-id.")
+    if not token_id:
+        with tokens_of(project) as tokens:
+            revoked = tokens.revoke_identity(issuer, subject=subject, token_id=foreign_id)
+        if as_json:
+            print_json(_revocation_data(revoked))
+        else:
+            say_done(f"revoked {_what(revoked)} of {revoked.issuer}")
+            say(f"  To let it count again: toolkeep token restore {revoked.id}")
+        return
     with tokens_of(project) as tokens:
         token = tokens.revoke(token_id)
     if as_json:
         print_json(token_data(token))
     else:
         say_done(f"revoked {token.id} ({token.name})")
+
+
+def _what(one: Revocation) -> str:
+    if one.issued_by is None:
+        return f"token {echo_name(one.token_id)}" if one.token_id else f"subject {echo_name(one.subject)}"
+    ended = f"session {echo_name(one.session)}" if one.session else "all sessions"
+    return f"{ended} of {echo_name(one.subject)}" if one.subject else ended
+
+
+def _revocation_data(one: Revocation) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "issuer": one.issuer,
+        "subject": one.subject,
+        "token_id": one.token_id,
+        "session": one.session,
+        "issued_by": moment(one.issued_by),
+        "revoked_at": moment(one.made_at),
+    }
+
+
+_REVOKED: Final = (
+    Column("ID"),
+    Column("SINCE"),
+    Column("WHAT", narrowest=12),
+    Column("ISSUER", narrowest=12),
+)
+
+
+@command.command("revocations", short_help="List revoked identities of providers.")
+@project
+@common
+def list_revocations(project: Path | None, *, as_json: bool) -> None:
+    """List the subjects, tokens and sessions of identity providers that do not count, oldest first."""
+    with tokens_of(project) as tokens:
+        found = tokens.revocations()
+    if as_json:
+        print_json([_revocation_data(one) for one in found])
+    elif found:
+        say_table(_REVOKED, [(one.id, short_time(one.made_at), _what(one), one.issuer) for one in found])
+    else:
+        say("Nothing of an identity provider is revoked.")
+
+
+@command.command("restore", short_help="Let a revoked identity count again.")
+@click.argument("revocation_id", metavar="ID")
+@project
+@common
+def restore_identity(revocation_id: str, project: Path | None, *, as_json: bool) -> None:
+    """Remove the revocation with this ID, or whose id starts with it."""
+    with tokens_of(project) as tokens:
+        restored = tokens.restore(revocation_id)
+    if as_json:
+        print_json(_revocation_data(restored))
+    else:
+        say_done(f"restored {_what(restored)} of {restored.issuer}")
 
 
 def _web_address(_: click.Context, __: click.Parameter, address: str) -> str:

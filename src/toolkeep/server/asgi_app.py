@@ -7,10 +7,11 @@ answered with its code alone.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from toolkeep.calls import caller_identity
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.mcp_server.detached_requests import outliving
 from toolkeep.mcp_server.http_headers import LOOPBACK, AllowedHosts, Headers
@@ -33,6 +34,7 @@ App = Callable[[Scope, Receive, Send], Any]
 AGENT_KEY: Final = "toolkeep.agent"
 """Key in the ASGI scope under which a mounted app finds the authenticated agent."""
 
+_MCP: Final = (TokenScope.MCP,)
 _SHUTDOWN_S: Final = 5.0
 """How long cancelled calls may take at shutdown to record their outcome."""
 
@@ -87,7 +89,7 @@ class KeepApp:
                 log.warning("a request failed", extra={"error_code": error.code.value, "route": route})
         except Revoked:
             # As if the token had been refused at once: a revoked token is told nothing more.
-            given = of_error(self._unauthenticated(request))
+            given = of_error(self._unauthenticated(request, (), has_token=True))
         except Gone:
             return
         except Exception:
@@ -115,9 +117,10 @@ class KeepApp:
             return await route.handler(self.service, request)
         text = bearer_token(scope["headers"])
         # Routes without scopes ended above; from here on every request is authenticated.
-        caller = request.caller = await self.authenticate(request, text)
-        check_scope(caller, route.scopes)
+        caller = request.caller = await self.authenticate(request, text, route.scopes)
+        check_scope(caller, route.scopes, partial(self._metadata_url, request))
         account = self._rate_limits.enter(caller.id)
+        known = caller_identity.set(caller.identity)
         try:
             if not route.is_long:
                 return await route.handler(self.service, request)
@@ -125,26 +128,41 @@ class KeepApp:
             with self.revocations.of(text):
                 return await route.handler(self.service, request)
         finally:
+            caller_identity.reset(known)  # the next request of the same connection may run in this context
             self._rate_limits.leave(account)
 
     @contextlib.contextmanager
     def admitted(self, caller: Caller) -> Iterator[None]:
-        """Apply the rate limits to a request of a mounted app; raises if a limit is reached."""
+        """Apply the rate limits to a request of a mounted app, and let its calls name whom it is for.
+
+        Raises if a limit is reached.
+        """
         account = self._rate_limits.enter(caller.id)
+        known = caller_identity.set(caller.identity)
         try:
             yield
         finally:
+            caller_identity.reset(known)
             self._rate_limits.leave(account)
 
-    async def authenticate(self, request: Request, text: str) -> Caller:
+    async def authenticate(self, request: Request, text: str, scopes: Sequence[TokenScope]) -> Caller:
         """Authenticate a request; raises if its token is not valid."""
         caller = await self.service.authenticator.authenticate(text) if text else None
         if caller is None:
-            raise self._unauthenticated(request)
+            raise self._unauthenticated(request, scopes, has_token=bool(text))
         return caller
 
-    def _unauthenticated(self, request: Request) -> RequestRefused:
-        return unauthenticated(request.base(self.service.base) + METADATA_PATH)
+    def _unauthenticated(
+        self, request: Request, scopes: Sequence[TokenScope], *, has_token: bool
+    ) -> RequestRefused:
+        return unauthenticated(self._metadata_url(request), scopes, has_token=has_token)
+
+    def _metadata_url(self, request: Request) -> str:
+        return request.base(self.service.base) + METADATA_PATH
+
+    def check_mcp_scope(self, request: Request, caller: Caller) -> None:
+        """Raise unless the caller may speak MCP."""
+        check_scope(caller, _MCP, partial(self._metadata_url, request))
 
     def _mounted(self, path: str) -> App | None:
         for prefix, app in self._mounts.items():
@@ -210,8 +228,8 @@ class AuthenticatedMcp:
         """Handle one request."""
         request = Request(scope, receive, send, Headers.of(scope), 0)
         text = bearer_token(scope["headers"])
-        caller = await self._app.authenticate(request, text)
-        check_scope(caller, (TokenScope.MCP,))
+        caller = await self._app.authenticate(request, text, _MCP)
+        self._app.check_mcp_scope(request, caller)
         scope[AGENT_KEY] = caller.agent
         with self._app.admitted(caller), self._app.revocations.of(text):
             told = outliving.set(partial(self._app.revocations.follow, text))

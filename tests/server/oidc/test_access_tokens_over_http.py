@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tests.mcp_server.talk import modern_request
+from tests.server.conftest import begun
 from tests.server.oidc.issuing import AUDIENCE, GRANTS, RSA, claims, documents, key_set, signed
-from tests.server.talk import Client
+from tests.server.talk import Client, until
 from tests.server.test_asgi_app import talk
 from toolkeep import Keep
 from toolkeep.config.identity_settings import ClaimGrant, IdentitySettings, Issuer
@@ -53,15 +54,100 @@ def test_a_program_calls_with_a_token_of_its_issuer(keep: Keep) -> None:
 
         made, audit, ghost, refused, listed = talk(keep, act, identity=settings(url))
     assert [(one.status, one.data["agent"], one.data["value"]) for one in made] == [(200, "nightly", 3)] * 3
-    assert (audit.status, audit.headers["www-authenticate"]) == (
+    assert (audit.status, audit.headers["www-authenticate"].partition(", resource_metadata=")[0]) == (
         403,
-        'Bearer error="insufficient_scope", scope="tokens"',
+        'Bearer error="insufficient_scope", scope="call mcp tokens"',
     )
     assert (ghost.status, ghost.code) == (403, "ACODE-TSR-026")  # an agent that nobody declared
     assert refused.status == 401
     assert "resource_metadata=" in refused.headers["www-authenticate"]
     assert listed.status == 200
     assert asked == ["/jwks"]
+
+
+@pytest.mark.spec("IDN-1")
+def test_what_is_revoked_here_is_refused_at_once_and_what_is_restored_counts_again(keep: Keep) -> None:
+    keep.declare_agent("nightly")
+    body = {"arguments": {"a": 1}}
+    with documents({"/jwks": key_set(RSA)}) as (url, _):
+
+        async def act(client: Client) -> Any:
+            first, second = token(url, jti="1"), token(url, jti="2")
+
+            async def both() -> list[int]:
+                return [
+                    (await client.post("/v1/tools/add:call", body, headers=one)).status
+                    for one in (first, second)
+                ]
+
+            found = [await both()]
+            for revoked in ({"token_id": "1"}, {"subject": "nightly"}):
+                made = await client.post("/v1/revocations", {"issuer": url, **revoked})
+                other = await client.post("/v1/revocations", {"issuer": f"{url}/other", **revoked})
+                found += [made.status, await both()]
+                listed = (await client.get("/v1/revocations")).data
+                assert {one["id"] for one in listed} == {made.data["id"], other.data["id"]}
+                for one in listed:
+                    await client.post(f"/v1/revocations/{one['id']}:restore")
+            client.tokens.revoke_identity(url, subject="nightly")  # in another process
+            client.app.service.authenticator.clock = lambda: time.monotonic() + 1
+            found.append(await both())
+            refused = [
+                (await client.post("/v1/revocations", {"issuer": url, **more})).status
+                for more in ({}, {"subject": "x", "token_id": "y"})
+            ]
+            weak = client.as_agent("ada", "tokens")
+            refused.append((await weak.post("/v1/revocations", {"issuer": url, "subject": "x"})).status)
+            return found, refused
+
+        found, refused = talk(keep, act, identity=settings(url))
+    assert found == [[200, 200], 201, [401, 200], 201, [401, 401], [401, 401]]
+    assert refused == [422, 422, 403]
+
+
+def test_a_stream_ends_when_its_subject_is_revoked(keep: Keep) -> None:
+    keep.declare_agent("nightly")
+    with documents({"/jwks": key_set(RSA)}) as (url, _):
+
+        async def act(client: Client) -> Any:
+            body = {"arguments": {"label": "x"}}
+            call = client.begin("POST", "/v1/tools/wait_for_ever:call", body, headers=token(url))
+            await until(lambda: begun)
+            await client.post("/v1/revocations", {"issuer": url, "subject": "nightly"})
+            return await call.answered()
+
+        assert talk(keep, act, identity=settings(url)).status == 401
+
+
+@pytest.mark.spec("IDN-2")
+def test_the_log_names_the_subject_of_a_call_and_of_its_approver_who_are_never_the_same(keep: Keep) -> None:
+    keep.declare_agent("nightly")
+    people = (
+        ClaimGrant(claims={"sub": "nightly"}, agent="nightly", scopes=("call",)),
+        ClaimGrant(claims={"groups": "keepers"}, agent="keepers", scopes=("approver",)),
+    )
+    with documents({"/jwks": key_set(RSA)}) as (url, _):
+
+        async def act(client: Client) -> Any:
+            body = {"arguments": {"text": "hi"}}
+            answers, keeper = [], {"client_id": "page", "groups": ["keepers"]}
+            for verdict, approvers in (("approve", ("nightly", "ada")), ("deny", ("bob",))):
+                made = await client.post("/v1/tools/send_note:call", body, headers=token(url, client_id=None))
+                for sub in approvers:
+                    # The same subject with a token that grants another agent: an agent cannot tell them apart.
+                    who = token(url, sub=sub, aud=[AUDIENCE, "x"], **keeper)
+                    place = f"/v1/approvals/{made.data['approval']}:decide"
+                    answers.append((await client.post(place, {"verdict": verdict}, headers=who)).status)
+                await until(lambda: not client.app.service.calls.in_flight)
+            return answers, [entry.record for entry in keep.record.log.read_back()]
+
+        identity = settings(url, grants=people[::-1])
+        answers, records = talk(keep, act, identity=identity)
+    assert answers == [409, 200, 200]
+    invoked = [one["identity"] for one in records if one["type"] == "ToolInvoked"]
+    assert invoked == [{"issuer": url, "subject": "nightly", "token_id": "1"}] * 2
+    approvers = [(one["identity"]["subject"], one["way"]) for one in records if one["type"] == "Approval"]
+    assert sorted(approvers) == [("ada", "http"), ("bob", "refused")]
 
 
 def test_without_issuers_no_token_of_theirs_counts(keep: Keep) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,7 +198,7 @@ def store(folder: Path) -> None:
 
 
 def rule() -> Rule:
-    names = dict.fromkeys(("id", "text", "agent", "tool", "definition_hash", "approver"), "x")
+    names: Any = dict.fromkeys(("id", "text", "agent", "tool", "definition_hash", "approver"), "x")
     return Rule(**names, constraints=(), made_at=0.0, ends_at=1.0)
 
 

@@ -18,6 +18,7 @@ from toolkeep.server.http.responses import Response, json_response
 from toolkeep.server.http.route_table import ResponseSpec, Route
 from toolkeep.server.service import Service
 from toolkeep.stores.api_tokens import MadeToken, Scope, Token, Tokens, read_scopes
+from toolkeep.stores.identity_revocations import Revocation
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +132,65 @@ def _shown_once(made: MadeToken) -> NewTokenView:
     return NewTokenView(token=made.text, about=view_of(made.token))
 
 
+class RevocationView(msgspec.Struct, frozen=True, kw_only=True):
+    """What of an identity provider does not count."""
+
+    id: str
+    issuer: str
+    subject: str
+    """Everything of this subject; empty for one token or session."""
+    token_id: str
+    """The token with this `jti`; else empty."""
+    session: str
+    """The session at the provider that ended; empty for all, or if it is no logout."""
+    issued_by: str | None
+    """For a logout: only what was issued up to then."""
+    revoked_at: str
+
+
+class RevokeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A subject or a token of an identity provider."""
+
+    issuer: Annotated[str, Meta(min_length=1, max_length=1024)]
+    subject: Annotated[str, Meta(max_length=256)] = ""
+    token_id: Annotated[str, Meta(max_length=256)] = ""
+
+
+def revocation_view(one: Revocation) -> RevocationView:
+    """A revocation as JSON data."""
+    return RevocationView(
+        id=one.id,
+        issuer=one.issuer,
+        subject=one.subject,
+        token_id=one.token_id,
+        session=one.session,
+        issued_by=_iso(one.issued_by),
+        revoked_at=iso(one.made_at),
+    )
+
+
+async def list_revocations(tokens: Tokens) -> list[RevocationView]:
+    """List what of identity providers does not count, oldest first."""
+    return [revocation_view(one) for one in await asyncio.to_thread(tokens.revocations)]
+
+
+async def revoke_identity(service: Service, body: RevokeBody) -> RevocationView:
+    """Refuse a subject or a token of an identity provider from now on, on every server."""
+    revoke = partial(
+        service.tokens.revoke_identity, body.issuer, subject=body.subject, token_id=body.token_id
+    )
+    made = await asyncio.to_thread(revoke)
+    service.authenticator.forget()
+    return revocation_view(made)
+
+
+async def restore_identity(service: Service, revocation_id: str) -> RevocationView:
+    """Let it count again."""
+    restored = await asyncio.to_thread(service.tokens.restore, revocation_id)
+    service.authenticator.forget()
+    return revocation_view(restored)
+
+
 def _iso(seconds: float | None) -> str | None:
     return None if seconds is None else iso(seconds)
 
@@ -158,6 +218,18 @@ async def _revoke(service: Service, request: Request) -> Response:
     view = await revoke_token(service.tokens, request.caller, request.names["id"])
     service.authenticator.forget()
     return json_response(view)
+
+
+async def _list_revocations(service: Service, request: Request) -> Response:
+    return json_response(await list_revocations(service.tokens))
+
+
+async def _revoke_identity(service: Service, request: Request) -> Response:
+    return json_response(await revoke_identity(service, await request.read(RevokeBody)), 201)
+
+
+async def _restore_identity(service: Service, request: Request) -> Response:
+    return json_response(await restore_identity(service, request.names["id"]))
 
 
 ROUTES: Final = (
@@ -215,6 +287,40 @@ ROUTES: Final = (
         tag="tokens",
         parameters=(ID,),
         gives={200: ResponseSpec(about="It is out.", kind=TokenView)},
+        problems=(404, 409, 422),
+    ),
+    Route(
+        method="GET",
+        path="/v1/revocations",
+        name="listRevocations",
+        about="Subjects, tokens and sessions of identity providers that do not count.",
+        handler=_list_revocations,
+        scopes=(Scope.ADMIN,),
+        tag="tokens",
+        gives={200: ResponseSpec(about="The revocations, oldest first.", kind=list[RevocationView])},
+    ),
+    Route(
+        method="POST",
+        path="/v1/revocations",
+        name="revokeIdentity",
+        about="Refuse a subject of an identity provider, or one of its tokens, from now on.",
+        handler=_revoke_identity,
+        scopes=(Scope.ADMIN,),
+        tag="tokens",
+        body=RevokeBody,
+        gives={201: ResponseSpec(about="It is revoked.", kind=RevocationView)},
+        problems=(409, 422),
+    ),
+    Route(
+        method="POST",
+        path="/v1/revocations/{id}:restore",
+        name="restoreIdentity",
+        about="Let a revoked subject or token count again.",
+        handler=_restore_identity,
+        scopes=(Scope.ADMIN,),
+        tag="tokens",
+        parameters=(ID,),
+        gives={200: ResponseSpec(about="It counts again.", kind=RevocationView)},
         problems=(404, 409, 422),
     ),
 )

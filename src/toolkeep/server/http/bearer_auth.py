@@ -6,9 +6,10 @@ client says about itself in headers, bodies or `clientInfo` is never an identity
 
 import asyncio
 import hashlib
+import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol
@@ -16,6 +17,9 @@ from typing import Final, Protocol
 from toolkeep.errors import Code
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.stores.api_tokens import TOKEN_PREFIX, Scope, Token, Tokens
+from toolkeep.stores.identity_revocations import Revocation, RevokedIdentities
+
+log = logging.getLogger("toolkeep.server")
 
 SCOPES: Final[dict[Scope, str]] = {
     Scope.TOOLS_READ: "see the tools that the token's agent may see",
@@ -57,9 +61,14 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return found.group(1).decode() if found else ""
 
 
-def unauthenticated(metadata_url: str) -> RequestRefused:
-    """The 401 for a missing and for an invalid token: one message, so that tokens cannot be probed."""
-    challenge = f'Bearer resource_metadata="{metadata_url}"'.encode()
+def unauthenticated(metadata_url: str, scopes: Sequence[Scope], *, has_token: bool) -> RequestRefused:
+    """The 401 for a missing and for an invalid token: one message, so that tokens cannot be probed.
+
+    The challenge says where a client finds the authorization servers, and the scope that it needs.
+    """
+    error = 'error="invalid_token", ' if has_token else ""
+    scope = f', scope="{scopes[0]}"' if scopes else ""
+    challenge = f'Bearer {error}resource_metadata="{metadata_url}"{scope}'.encode()
     return RequestRefused(
         Code.NOT_AUTHENTICATED,
         "a valid token is required",
@@ -68,11 +77,19 @@ def unauthenticated(metadata_url: str) -> RequestRefused:
     )
 
 
-def check_scope(caller: Caller, scopes: tuple[Scope, ...]) -> None:
-    """Raise unless the caller holds one of the scopes."""
+def check_scope(
+    caller: Caller, scopes: tuple[Scope, ...], metadata_url: Callable[[], str] | None = None
+) -> None:
+    """Raise unless the caller holds one of the scopes.
+
+    The challenge lets a client ask its authorization server for a token with more (step-up).
+    """
     if not holds(caller, *scopes):
         wanted = " or ".join(scopes)
-        challenge = f'Bearer error="insufficient_scope", scope="{scopes[0]}"'.encode()
+        # With those that it has: a client asks for exactly what is named here, and would lose the others.
+        more = " ".join(dict.fromkeys((*caller.scopes, scopes[0]))) if caller.identity else scopes[0]
+        place = f', resource_metadata="{metadata_url()}"' if metadata_url else ""
+        challenge = f'Bearer error="insufficient_scope", scope="{more}"{place}'.encode()
         raise RequestRefused(
             Code.SCOPE_MISSING,
             f"the token lacks the scope {wanted}",
@@ -110,6 +127,7 @@ class BearerAuth:
         self.clock = clock
         self._known: dict[bytes, tuple[Token, float]] = {}
         self._asked: _Asked = {}
+        self._revoked = _Revoked()
         # Its own threads: a flood of invalid tokens slows down only first uses, not cached tokens or calls.
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="toolkeep-tokens")
 
@@ -149,7 +167,33 @@ class BearerAuth:
         return token
 
     async def _recognize(self, text: str) -> Token | None:
-        return None if self._foreign is None else await self._foreign.recognize(text)
+        token = None if self._foreign is None else await self._foreign.recognize(text)
+        if token is None or token.identity is None:
+            return None
+        if (await self.revoked()).has_token(token.identity, token.created_at):
+            log.warning("a revoked access token was refused", extra={"issuer": token.identity.issuer})
+            return None
+        return token
+
+    async def revoked(self) -> RevokedIdentities:
+        """What of identity providers does not count; asks the store at most twice a second."""
+        held = self._revoked
+        if self.clock() < held.until and held.known is not None:
+            return held.known
+        if held.asked is None:
+            held.asked = asyncio.ensure_future(self._read_revoked(held))
+        return await asyncio.shield(held.asked)
+
+    async def _read_revoked(self, held: "_Revoked") -> RevokedIdentities:
+        try:
+            loop = asyncio.get_running_loop()
+            listed = await loop.run_in_executor(self._pool, self._tokens.revocations)
+            if listed != held.listed or held.known is None:
+                held.listed, held.known = listed, RevokedIdentities(listed)
+            held.until = self.clock() + _FRESH_S
+            return held.known
+        finally:
+            held.asked = None
 
     def close(self) -> None:
         """Stop the threads."""
@@ -158,7 +202,17 @@ class BearerAuth:
     def forget(self) -> None:
         """Clear the cache: a token was changed."""
         # Not emptied but replaced: what the store said before must not be cached after.
-        self._known, self._asked = {}, {}
+        self._known, self._asked, self._revoked = {}, {}, _Revoked()
+
+
+class _Revoked:
+    """What the store said of revoked identities."""
+
+    def __init__(self) -> None:
+        self.listed: Sequence[Revocation] = ()
+        self.known: RevokedIdentities | None = None
+        self.until = float("-inf")
+        self.asked: asyncio.Future[RevokedIdentities] | None = None
 
 
 def _drop(asked: _Asked, digest: bytes, _: object) -> None:

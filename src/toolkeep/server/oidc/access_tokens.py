@@ -17,6 +17,7 @@ import jiter
 from joserfc import jws
 from joserfc.errors import JoseError
 
+from toolkeep.calls import Identity
 from toolkeep.config.identity_settings import Issuer
 from toolkeep.server.oidc.issuer_keys import IssuerKeys, Key
 from toolkeep.stores.api_tokens import Scope, Token, read_scopes
@@ -122,6 +123,9 @@ class AccessTokens:
             agent=agent,
             created_at=issued_at,
             expires_at=expires_at,
+            identity=Identity(
+                client=client, issuer=issuer.issuer, subject=subject, token_id=_token_id(claims)
+            ),
         )
         return _Verified(token, issuer.issuer, key_id, key)
 
@@ -198,6 +202,13 @@ def _subject(claims: Mapping[str, Any]) -> tuple[str, str]:
     if not isinstance(client, str) or len(client) > _SUBJECT_CHARS or "\0" in client:
         raise TokenInvalid("its client is no name")
     return subject, client
+
+
+def _token_id(claims: Mapping[str, Any]) -> str:
+    token_id = claims.get("jti", "")
+    if not isinstance(token_id, str) or len(token_id) > _SUBJECT_CHARS:
+        raise TokenInvalid("its id is no name")
+    return token_id
 
 
 def _granted(claims: Mapping[str, Any], issuer: Issuer) -> tuple[str, tuple[Scope, ...]]:
