@@ -80,7 +80,7 @@ def test_what_is_revoked_here_is_refused_at_once_and_what_is_restored_counts_aga
                     for one in (first, second)
                 ]
 
-            found = [await both()]
+            found: list[Any] = [await both()]
             for revoked in ({"token_id": "1"}, {"subject": "nightly"}):
                 made = await client.post("/v1/revocations", {"issuer": url, **revoked})
                 other = await client.post("/v1/revocations", {"issuer": f"{url}/other", **revoked})
