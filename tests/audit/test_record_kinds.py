@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from toolkeep.audit import record_kinds
 from toolkeep.audit.record_kinds import Record, written
-from toolkeep.calls import Approval, Decision, FlowRecord
+from toolkeep.calls import Approval, Decision, FlowRecord, Identity
 from toolkeep.json_values.canonical import canonical_bytes
 
 TEXT = st.text(max_size=20)
@@ -30,9 +30,11 @@ FLOW = st.builds(
     secret=st.booleans(),
     session=TEXT,
 )
+IDENTITY = st.builds(Identity, client=TEXT, issuer=TEXT, subject=TEXT, token_id=TEXT) | st.just(UNSET)
 TIMES = st.lists(st.integers(0, 2**53 - 1), max_size=7).map(tuple)
 FIELDS = {
     str: TEXT,
+    Identity | UnsetType: IDENTITY,
     FlowRecord | UnsetType: FLOW | st.just(UNSET),
     str | UnsetType: TEXT | st.just(UNSET),
     tuple[str, ...]: NAMES,
@@ -43,7 +45,7 @@ FIELDS = {
     bool | UnsetType: st.booleans() | st.just(UNSET),
     int: st.integers(-(2**53) + 1, 2**53 - 1),
     int | UnsetType: st.integers(0, 2**53 - 1) | st.just(UNSET),
-    Approval | None: st.none() | st.builds(Approval, approver=TEXT, way=TEXT, id=TEXT),
+    Approval | None: st.none() | st.builds(Approval, approver=TEXT, way=TEXT, id=TEXT, identity=IDENTITY),
     Decision | None: st.none()
     | st.builds(
         Decision,
