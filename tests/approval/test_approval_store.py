@@ -688,7 +688,7 @@ def test_a_question_of_a_process_that_cannot_be_seen_waits_like_any_other(
     store.close()
 
 
-@pytest.mark.spec("IDN-2")
+@pytest.mark.spec("IDN-1")
 def test_what_a_person_approved_in_advance_does_not_cover_what_is_called_on_their_behalf(
     store: Approvals,
 ) -> None:

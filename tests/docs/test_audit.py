@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.docs.markdown import ROOT
-from toolkeep import Keep, ToolFailed
+from toolkeep import Answer, Keep, ToolFailed
 from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
 from toolkeep.audit.record_kinds import (
@@ -24,6 +25,7 @@ from toolkeep.audit.record_kinds import (
     WorkersDisagreed,
     written,
 )
+from toolkeep.calls import Identity, caller_identity
 from toolkeep.cli.audit import command
 from toolkeep.mcp_client.elicitation import Elicitations
 from toolkeep.mcp_client.elicitation_audit import ActiveCall
@@ -89,6 +91,13 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
     ) as hooked:
         hooked.register(double)
         hooked.call_sync("double", {"number": 1}, data={"tenant": "acme"})
+    who = Identity(issuer="https://login.example.org", subject="ada")
+    known = caller_identity.set(who)
+    yes = Answer(verdict="approve", approver="bob", way="x", identity=replace(who, subject="bob"))
+    with Keep(record=record, approver=lambda _: yes) as served:
+        served.register(double)
+        served.call_sync("double", {"number": 1}, confirm=True)
+    caller_identity.reset(known)
     asyncio.run(asked_something(record))
     with AuditLog(tmp_path / "state") as log:
         log.rotate_key()

@@ -119,7 +119,7 @@ def test_a_stream_ends_when_its_subject_is_revoked(keep: Keep) -> None:
         assert talk(keep, act, identity=settings(url)).status == 401
 
 
-@pytest.mark.spec("IDN-2")
+@pytest.mark.spec("IDN-1")
 def test_the_log_names_the_subject_of_a_call_and_of_its_approver_who_are_never_the_same(keep: Keep) -> None:
     keep.declare_agent("nightly")
     people = (
