@@ -596,6 +596,10 @@ class TouchedThing(NamedThing, Protocol):
     def hosts(self) -> tuple[Any, ...]:
         """For a host, what of the grants the call may reach: a `HostScope` each."""
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is a path that does not exist yet."""
+
     def check_unchanged(self) -> None:
         """Raise if it was replaced since it was resolved (TOCTOU)."""
 

@@ -395,6 +395,16 @@ repeats a mistake all night must not fill the disk."""
 REFUSED_TOTAL_BYTES: Final = 64 * MIB
 """The same of all agents: a host program may name a new agent for every call."""
 
+UNDO_FILE_BYTES: Final = 700_000
+"""The largest file whose content is kept when a built-in tool replaces it. In base64 it fits into the
+arguments of the call that restores it."""
+
+UNDO_AGENT_BYTES: Final = 64 * MIB
+UNDO_TOTAL_BYTES: Final = 512 * MIB
+"""What is kept of the files that one agent replaced, and all; the oldest is dropped first."""
+
+UNDO_DAYS: Final = 7.0
+
 REFUSED_KEPT_SECONDS: Final = 7 * 86_400.0
 """How long they are kept: as long as somebody asks why."""
 

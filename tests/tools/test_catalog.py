@@ -56,6 +56,7 @@ DECLARED = {
     "list_directory": ("safe", READS, ["fs.read"], ["directory_list"]),
     "grep_search": ("safe", READS, ["fs.read"], []),
     "edit_code": ("medium", ["FsRead", "FsWrite"], ["fs.read", "fs.write"], []),
+    "restore_file": ("medium", ["FsRead", "FsWrite"], ["fs.read", "fs.write"], []),
     "run_command": (
         "high",
         ["FsRead", "FsWrite", "ProcessSpawn"],

@@ -135,7 +135,9 @@ def _walked_back(trail: list[dict[int, int]], diagonal: int, at: int) -> list[Ru
 _CONTENTS: Final = ("content", "contents", "text", "data", "body")
 """Parameter names for the whole new content of a file."""
 
-_HARMLESS: Final = frozenset(("encoding", "create_parents", "create_directories", "overwrite", "mode"))
+_HARMLESS: Final = frozenset(
+    ("encoding", "create_parents", "create_directories", "overwrite", "mode", "expected_sha256")
+)
 """Other parameters that do not change what is written; any unknown one might, so no diff is shown then."""
 
 _NO_END: Final = "\\ No newline at end of file"
@@ -169,10 +171,22 @@ def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
         became = "followed" if mode == _APPEND else "replaced"
         return f"{len(before)} bytes that are not text would be {became} by {len(contents[0])} characters"
     new = old + contents[0] if mode == _APPEND else contents[0]
+    return _shown(written[0].shown, old, new)
+
+
+def text_difference(path: str, now: bytes, after: bytes) -> str:
+    """Unified diff between what a file holds and will hold; in numbers if either is not text."""
+    try:
+        return _shown(path, now.decode(), after.decode())
+    except UnicodeDecodeError:
+        return f"{len(now)} bytes of {visible(path)} would be replaced by {len(after)} bytes that differ"
+
+
+def _shown(path: str, old: str, new: str) -> str:
     changes = [line for change in unified(_lines(old), _lines(new)) for line in change.split("\n")]
     if not changes:
         return ""
-    name = visible(written[0].shown)
+    name = visible(path)
     # No timestamps: diff format puts a tab before them, which the renderer would have to escape.
     head = [f"--- {name} (now)", f"+++ {name} (after)"]
     room = DIFFERENCE_LINES - len(head)

@@ -78,7 +78,7 @@ def command(
     The call is checked, decided, recorded and run inside its limits. Where a person has to agree, or the
     upstream server of the tool asks something, you are asked on the terminal. Exit status 0 if it worked.
     """
-    approver = _approver(project)
+    approver = terminal_approver(project)
     named = named_tools(tools, project)
     with keep_with(files, project, tools=named, approver=approver, answerer=_answerer()) as keep:
         if not keep.has_agent(agent):
@@ -95,7 +95,7 @@ def command(
             idempotency_key=idempotency_key,
             kind=kind_of(name),
         )
-        result = asyncio.run(_until_told(call, keep))
+        result = asyncio.run(until_told(call, keep))
         # Printed before the keep is closed, which fails on a full disk: the call has run by now.
         if as_json:
             print_json(result.to_dict())
@@ -109,7 +109,7 @@ def command(
         sys.exit(1)
 
 
-async def _until_told(call: Awaitable[ToolResult], keep: "Keep") -> ToolResult:
+async def until_told(call: Awaitable[ToolResult], keep: "Keep") -> ToolResult:
     """Await the result; on a signal, cancel the call and record that.
 
     Without this, SIGTERM or a closed terminal would end the process at once, and the log would lack the
@@ -142,7 +142,7 @@ async def _until_told(call: Awaitable[ToolResult], keep: "Keep") -> ToolResult:
             signal.signal(sig, handler)
 
 
-def _approver(project: Path | None) -> "Approver | None":
+def terminal_approver(project: Path | None) -> "Approver | None":
     """The person at the terminal; without one, a notice that the call waits in the inbox."""
     from toolkeep.cli.approval_prompt import TerminalApprover, announce, can_ask
     from toolkeep.keep.open import open_state, project_folder, read_configuration

@@ -41,6 +41,7 @@ COMMANDS = {
     "sign-in": "Sign in to an upstream MCP server.",
     "store": "Inspect and migrate the definition database.",
     "token": "Create and revoke API tokens.",
+    "undo": "Take back what a call wrote to files.",
     "update": "Update the packages of an MCP server.",
     "validate": "Check the arguments of a call without running it.",
     "worker": "Run calls for servers on other machines.",

@@ -128,6 +128,9 @@ class ConsentItems:
         for index, file in enumerate(self._policy_files):
             yield self._effect("grants", file.summary, f"/policies/{index}")
         yield from self._audit_grants()
+        if at(self._data, "/undo/days") is not None:
+            what = f"what tools replace in files is kept for {self._written('undo', 'days')} days"
+            yield self._effect("grants", what, "/undo/days")
         if self._data.get("web_search"):
             what = f"searches of the web go to {self._written('web_search', 'url')}"
             yield self._effect("grants", what, "/web_search/url")

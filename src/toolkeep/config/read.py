@@ -345,6 +345,7 @@ class _File:
             validation_failure_level=LEVELS.get(level, before.validation_failure_level),
             providers=tuple(dict.fromkeys((*before.providers, *(registry.get("providers") or ())))),
             disabled={**before.disabled, **dict(self._disabled(data))},
+            undo_days=float(before.undo_days if (days := at(data, "/undo/days")) is None else days),
             checkpoint_file=_absolute(at(data, "/audit/checkpoint_file")) or before.checkpoint_file,
             checkpoint_webhook=at(data, "/audit/checkpoint_webhook") or before.checkpoint_webhook,
             witnesses={

@@ -23,7 +23,7 @@ from toolkeep.definitions.vocabulary import (
     snake_case,
 )
 from toolkeep.flow.measures import MEASURES
-from toolkeep.limits import WEBHOOK_SECRET_CHARS
+from toolkeep.limits import UNDO_DAYS, WEBHOOK_SECRET_CHARS
 from toolkeep.mcp_protocol.versions import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 
 Schema = dict[str, Any]
@@ -266,6 +266,19 @@ FILE_SCHEMA: Schema = {
             "type": "array",
             "description": "Permissions of your own, beside the known ones.",
             "items": {"type": "string", "minLength": 1, "maxLength": 128},
+        },
+        "undo": {
+            "type": "object",
+            "description": "How calls that write files can be taken back.",
+            "properties": {
+                "days": {
+                    "type": "number",
+                    "minimum": 0,
+                    "maximum": 365,
+                    "default": UNDO_DAYS,
+                    "description": "How long what built-in tools replace in files is kept; 0 keeps nothing.",
+                },
+            },
         },
         "audit": {
             "type": "object",

@@ -14,7 +14,7 @@ from toolkeep.config.identity_settings import IdentitySettings
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.flow.flow_settings import FlowSettings
-from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES, Limits
+from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES, UNDO_DAYS, Limits
 from toolkeep.policy.policy_settings import Example, PolicySource
 from toolkeep.text.display import visible
 
@@ -219,6 +219,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """URLs of the witnesses that cosign the log, with their keys."""
     witness_for: tuple[str, ...] = ()
     """Keys of the logs that a server of this keep cosigns."""
+    undo_days: float = UNDO_DAYS
+    """How long what built-in tools replace is kept; 0 for not at all."""
     search_url: str = ""
     """The search engine of `web_search`."""
     event_webhook: EventWebhook | None = None

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from toolkeep.storage.sqlite.state_db import StateFollower
     from toolkeep.stores.definitions import DefinitionStore
     from toolkeep.stores.records import KeepRecord
+    from toolkeep.stores.replaced_files import Replaced
     from toolkeep.stores.sign_ins import SignInStore
     from toolkeep.telemetry.webhook import Webhook
     from toolkeep.validation.schema_engine import Formats
@@ -983,6 +984,20 @@ class Keep(ToolCatalog):
         from toolkeep.keep.replay import replay
 
         return await replay(self, self.record, call_id, agent=agent)
+
+    async def undo(self, call_id: str, *, agent: str = LOCAL_AGENT) -> ToolResult:
+        """Take back what a call of a built-in tool wrote, by a call of its own; raises `NotRecorded`."""
+        from toolkeep.keep.undo import undo
+
+        return await undo(self, self.record.replaced, call_id, agent=agent)
+
+    def replaced(self, *, call: str = "", session: str = "", agent: str = "") -> "Sequence[Replaced]":
+        """What a call, or the calls of a session or conversation, replaced in files, newest first."""
+        kept = self.record.replaced
+        if not call:
+            return kept.of_session(session, agent)
+        found = kept.of_call(call)
+        return () if found is None else (found,)
 
     def read_output(self, reference: str) -> bytes:
         """The whole output that a truncated result refers to."""

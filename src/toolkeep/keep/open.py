@@ -587,6 +587,7 @@ def _open_record(
         checkpoint_webhook=settings.checkpoint_webhook,
         witnesses=settings.witnesses,
         shared=shared,
+        undo_days=settings.undo_days,
     )
 
 

@@ -498,11 +498,25 @@ class Pipeline:
         if tool.definition.client_executed:
             return await self._hand_out(state, recorded, slot)
         executor = state.run_by(self.executor)
+        kept = await self._keep_replaced(recorded)
         raw = _passed(await executor.execute(recorded, slot, self._secrets_of(tool)))
+        if kept is not None:
+            await self._threads.run_to_end(kept)
         state.passed()
         result = await self._finished(state, raw, slot)
         state.passed()
         return result
+
+    async def _keep_replaced(self, recorded: RecordedCall) -> "Callable[[], None] | None":
+        """Keep what the call will replace in a file; what to do once it has run."""
+        tool = recorded.tool
+        is_elsewhere = self.fleet is not None and self.fleet.runs(tool)
+        if not getattr(tool.runner, "replaces_file", False) or is_elsewhere:
+            return None
+        from toolkeep.keep.undo import keep_replaced
+
+        replaced = self.record.replaced
+        return await self._threads.run_to_end(partial(keep_replaced, replaced, recorded))
 
     async def _prepared(
         self, request: ToolCall, tool: RegisteredTool, slot: Held, before: ToolCall | Refusal | None = None

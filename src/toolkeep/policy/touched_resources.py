@@ -115,6 +115,11 @@ class Touched:
         )
 
     @property
+    def is_missing(self) -> bool:
+        """Whether it is a path that does not exist yet."""
+        return isinstance(self.thing, ResolvedPath) and bool(self.thing.missing)
+
+    @property
     def root_path(self) -> str | None:
         """The real path of the granted folder that contains it."""
         return self.folder.real_path() if self.folder is not None else None

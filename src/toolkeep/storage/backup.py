@@ -41,6 +41,7 @@ DATABASES: Final = (
     "sessions.db",
     "measures.db",
     "bodies.db",
+    "undo.db",
 )
 _MANIFEST: Final = "manifest.json"
 _SMALL: Final = re.compile(

@@ -13,6 +13,7 @@ from toolkeep.errors import NotRecorded
 from toolkeep.events import Listener
 from toolkeep.execution.idempotency import Ledger, MemoryLedger
 from toolkeep.flow.session_store import MemorySessionStates, SessionStates
+from toolkeep.stores.replaced_files import MemoryReplacedFiles, ReplacedFiles
 
 
 class ReadableLog(Protocol):
@@ -71,6 +72,10 @@ class KeepRecord(Protocol):
     def sessions(self) -> SessionStates:
         """The states of sessions."""
 
+    @property
+    def replaced(self) -> ReplacedFiles:
+        """What built-in tools replaced in files."""
+
     def secret_key(self) -> bytes:
         """The HMAC key for secrets."""
 
@@ -102,6 +107,7 @@ class MemoryRecord:
         self.ledger = MemoryLedger()
         self.approvals = MemoryApprovals()
         self.sessions = MemorySessionStates()
+        self.replaced = MemoryReplacedFiles()
         # Per process: HMACs of an in-memory record cannot be linked to those of another run.
         self._key = secrets.token_bytes(32)
 

@@ -28,6 +28,8 @@ class BuiltIn(NamedTuple):
     """Programs that it starts beside those in its definition; missing ones are left out."""
     takes_host_secrets: bool = False
     """Whether it receives the secrets named after the hosts of its call."""
+    replaces_file: bool = False
+    """Whether it writes the one file that its call names, so that what it replaces is kept."""
     kind: str = "built_in"
 
 
@@ -212,6 +214,37 @@ EDIT_CODE: Final = _defined(
         new_content={
             "type": "string",
             "description": "The replacement.",
+            "maxLength": _TEXT_CHARS,
+            **_CONTENT,
+        },
+    ),
+    side_effects=["FsRead", "FsWrite"],
+    capabilities=["fs.read", "fs.write"],
+    **_WRITES,
+)
+
+RESTORE_FILE: Final = _defined(
+    "restore_file",
+    "Take back a write to a file: give it its earlier content, or remove it if there was no file. Fails if "
+    "the file has changed since. `toolkeep undo` calls it.",
+    _object(
+        ["path", "expected_sha256"],
+        path=_path("The file, absolute or relative.", "fs.write", "fs.read"),
+        expected_sha256={
+            "type": "string",
+            "description": "The SHA-256 of the content that it must have now, in hex.",
+            "pattern": "^[0-9a-f]{64}$",
+            **_CONTENT,
+        },
+        content={
+            "type": "string",
+            "description": "Its earlier text; without it and content_base64, the file is removed.",
+            "maxLength": _TEXT_CHARS,
+            **_CONTENT,
+        },
+        content_base64={
+            "type": "string",
+            "description": "Its earlier content, in base64, if that was not UTF-8 text.",
             "maxLength": _TEXT_CHARS,
             **_CONTENT,
         },
@@ -442,10 +475,11 @@ _PUSH: Final = BuiltIn(
 
 BUILT_IN_TOOLS: Final = (
     (READ_FILE, BuiltIn("toolkeep.tools.read_file:read_file")),
-    (WRITE_FILE, BuiltIn("toolkeep.tools.write_file:write_file")),
+    (WRITE_FILE, BuiltIn("toolkeep.tools.write_file:write_file", replaces_file=True)),
     (LIST_DIRECTORY, BuiltIn("toolkeep.tools.list_directory:list_directory")),
     (GREP_SEARCH, BuiltIn("toolkeep.tools.grep:grep_search")),
-    (EDIT_CODE, BuiltIn("toolkeep.tools.write_file:edit_code")),
+    (EDIT_CODE, BuiltIn("toolkeep.tools.write_file:edit_code", replaces_file=True)),
+    (RESTORE_FILE, BuiltIn("toolkeep.tools.write_file:restore_file", replaces_file=True)),
     (RUN_COMMAND, BuiltIn("toolkeep.tools.run_command:run_command")),
     (HTTP_FETCH, BuiltIn("toolkeep.tools.http_fetch:http_fetch")),
     # No spawn grant is needed to read: git is confined to the named repository, and starts no other program.

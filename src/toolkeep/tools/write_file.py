@@ -1,11 +1,14 @@
-"""`write_file` and `edit_code`: replace a file atomically, or not at all.
+"""`write_file`, `edit_code` and `restore_file`: replace a file atomically, or not at all.
 
 The new content is written to a temporary file in the same folder, synced, and renamed over the old one. Mode,
 owner and line endings stay. A file that changed meanwhile is not replaced.
 """
 
+import base64
+import binascii
 import codecs
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -84,6 +87,43 @@ def edit_code(path: Sequence[str], old_content: str, new_content: str) -> str:
     was = _span(first, first + _breaks(old))
     became = f"became {_span(first, first + _breaks(new))}" if new else "lost this text"
     return f"'{place.named}' was edited: {was} {became}{_other_names(read)}"
+
+
+def restore_file(
+    path: Sequence[str],
+    expected_sha256: str,
+    content: str | None = None,
+    content_base64: str | None = None,
+) -> str:
+    """Give a file back the content that it had, or remove it if it had none, unless it changed meanwhile."""
+    place = ToolPath(*path)
+    if content is not None and content_base64 is not None:
+        raise ToolFailed("content and content_base64 are both given; give one of them")
+    read, data = _content(place)
+    if hashlib.sha256(data).hexdigest() != expected_sha256:
+        raise ToolFailed(f"'{place.named}' has changed since, so it was not restored")
+    old = _bytes_of(content, content_base64)
+    try:
+        folder, name = os.path.split(place.real)
+        with _Folder(folder) as held:
+            if old is None:
+                held.remove(place, name, read)
+            else:
+                held.replace(place, name, old, read)
+    except OSError as error:
+        raise ToolFailed(_unwritten(place, error)) from error
+    if old is None:
+        return f"'{place.named}' was removed: it did not exist before"
+    return f"'{place.named}' was restored: {_in_words(len(old), 'byte')}{_other_names(read)}"
+
+
+def _bytes_of(content: str | None, content_base64: str | None) -> bytes | None:
+    if content_base64 is None:
+        return None if content is None else content.encode()
+    try:
+        return base64.b64decode(content_base64, validate=True)
+    except binascii.Error as error:
+        raise ToolFailed("content_base64 is not base64") from error
 
 
 # --- what is replaced --------------------------------------------------------------------------
@@ -178,6 +218,13 @@ class _Folder:
         except BaseException:
             os.unlink(beside, dir_fd=self._descriptor)
             raise
+        os.fsync(self._descriptor)
+
+    def remove(self, place: ToolPath, name: str, old: os.stat_result) -> None:
+        """Remove the file that was read."""
+        self.access_list(name)  # a file that may not be written must not be removed
+        self._check_unchanged(place, name, old)
+        os.unlink(name, dir_fd=self._descriptor)
         os.fsync(self._descriptor)
 
     def _check_unchanged(self, place: ToolPath, name: str, old: os.stat_result | None) -> None:

@@ -16,6 +16,7 @@ from toolkeep.audit.signed_note import VerifierKey
 from toolkeep.audit.witness_protocol import Request
 from toolkeep.errors import NotRecorded, ToolkeepError
 from toolkeep.events import AuditAlarm, Listener
+from toolkeep.limits import UNDO_DAYS
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.checkpoint_publisher import Publisher
@@ -24,6 +25,7 @@ from toolkeep.storage.log.witness_folder import Alarm, log_alarm
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 from toolkeep.storage.sqlite.body_writer import BodyWriter
 from toolkeep.storage.sqlite.ledger_db import SqliteLedger
+from toolkeep.storage.sqlite.replaced_files_db import SqliteReplacedFiles
 from toolkeep.storage.sqlite.sessions_db import SqliteSessionStates
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class FileRecord:
         checkpoint_webhook: str = "",
         witnesses: Mapping[str, str] | None = None,
         shared: "SharedState | None" = None,
+        undo_days: float = UNDO_DAYS,
     ) -> None:
         """`witnesses` are the URLs of the witnesses that cosign the log, with their keys.
 
@@ -53,6 +56,7 @@ class FileRecord:
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
         self.sessions: SessionStates = SqliteSessionStates(folder) if shared is None else shared.sessions
+        self.replaced = SqliteReplacedFiles(folder, undo_days)
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
@@ -123,6 +127,7 @@ class FileRecord:
         """Flush everything, and close."""
         with contextlib.ExitStack() as closing:  # each is closed, even where another one raises
             closing.callback(self.bodies.close)
+            closing.callback(self.replaced.close)
             if self._publisher is not None:
                 closing.callback(self._publisher.close)
             if self._exchange is not None:
