@@ -25,13 +25,19 @@ async def agree(question: Question) -> Answer:
     return Answer(verdict="approve", approver="test:ada", way="program")
 
 
+@pytest.fixture(autouse=True)
+def _in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def in_keep(folder: Path, body: Body) -> None:
     """Do this with a keep whose agents `writer` and `reader` are declared."""
 
     async def main() -> None:
         async with open_keep(project=folder, approver=agree) as keep:
-            keep.declare_agent("writer", capabilities=["fs.read:.", "fs.write:."], permissions=HOLDS)
-            keep.declare_agent("reader", capabilities=["fs.read:."], permissions=HOLDS)
+            reads, writes = f"fs.read:{folder}", f"fs.write:{folder}"
+            keep.declare_agent("writer", capabilities=[reads, writes], permissions=HOLDS)
+            keep.declare_agent("reader", capabilities=[reads], permissions=HOLDS)
             await body(keep)
 
     asyncio.run(main())

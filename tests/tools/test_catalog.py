@@ -107,6 +107,7 @@ FLOWS: dict[str, Any] = {
     "list_directory": (False, False, _OPENS, "path target, pattern record, recursive record, include_hidden record, max_depth option"),
     "grep_search": (False, False, _OPENS, "pattern record, path target, case_insensitive option, file_pattern record"),
     "edit_code": (True, False, _OURS, "path target, old_content content, new_content content"),
+    "restore_file": (True, False, _OURS, "path target, expected_sha256 content, content content, content_base64 content"),
     "run_command": (True, True, _OPENS, "command target, working_directory target, timeout_seconds option, capture_stderr option"),
     "http_fetch": (True, True, _OPENS, "url destination, headers record"),
     "git_status": (False, False, _OPENS, "path target"),
