@@ -16,7 +16,7 @@ import pytest
 
 from tests.storage.test_full_disk import disk, small_disk
 from toolkeep.audit.signed_note import Note
-from toolkeep.cli.call import _until_told
+from toolkeep.cli.call import until_told
 from toolkeep.cli.main import cli
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.checkpoint_files import Checkpoints
@@ -140,7 +140,7 @@ def test_whoever_handled_a_signal_before_a_call_handles_it_afterwards() -> None:
 
     keep: Any = None  # asked for nothing where nobody is told to end
     before = {told: signal.getsignal(told) for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    result: Any = asyncio.run(_until_told(soon(), keep))
+    result: Any = asyncio.run(until_told(soon(), keep))
     assert result == "done"
     assert {told: signal.getsignal(told) for told in before} == before
 

@@ -116,7 +116,9 @@ class Findings:
             if self._is_settled(one) and self._late[one["call"]]["status"] == "ok"
         }
         return [
-            one for one in self._of("keyed") if one["is_again"] and one["line"] in settled and one["code"]
+            one
+            for one in self._of("keyed")
+            if one["is_again"] and one["line"] in settled and one["code"] not in ("", *NOT_RUN)
         ]
 
     def _ran_on(self) -> list[Any]:

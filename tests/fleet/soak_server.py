@@ -77,7 +77,10 @@ class Load:
 
     async def _ask_again(self, line: str) -> None:
         await asyncio.sleep(_ASK_AGAIN_S)
-        await self._call("keyed", line, is_again=True)
+        result = await self._call("keyed", line, is_again=True)
+        while result.code in AGAIN and not self.is_over.is_set():
+            await asyncio.sleep(0.2)
+            result = await self._call("keyed", line, is_again=True)
 
     async def _call(self, kind: str, line: str, *, is_again: bool = False) -> ToolResult:
         began = now()

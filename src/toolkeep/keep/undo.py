@@ -66,7 +66,10 @@ def _note_after(replaced: ReplacedFiles, call: str, path: str) -> None:
 
 def _sha256(path: str) -> str:
     with ToolPath(path, path).open() as file:  # no link, pipe or device that was put there since
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        known = hashlib.sha256()
+        while piece := file.read(1 << 20):
+            known.update(piece)
+        return known.hexdigest()
 
 
 def obstacle(found: Replaced | None) -> str:
