@@ -1,6 +1,7 @@
 """Writes of built-in tools are taken back, by calls that are guarded like any other."""
 
 import asyncio
+import errno
 import hashlib
 import os
 from collections.abc import Awaitable, Callable
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from tests.config.projects import accept
-from toolkeep import Answer, Keep, Question, open_keep
+from toolkeep import Answer, Code, Keep, Question, open_keep
 from toolkeep.errors import NotRecorded
 from toolkeep.keep.undo import difference, obstacle
 from toolkeep.limits import UNDO_FILE_BYTES
+from toolkeep.stores.replaced_files import Replaced
 
 pytestmark = pytest.mark.spec("TLS-4")
 
@@ -191,5 +193,21 @@ def test_what_somebody_puts_in_its_place_is_neither_read_nor_waited_for(tmp_path
         assert "a pipe, not a file" in difference(kept)
         undone = await keep.undo(call, agent="writer")
         assert not undone.ok
+
+    in_keep(tmp_path, body)
+
+
+def test_a_write_that_could_not_be_taken_back_is_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+
+    async def body(keep: Keep) -> None:
+        def full(_: Replaced) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        keep.record.replaced.put = full  # type: ignore[method-assign]  # as on a full disk
+        arguments = {"path": "a.txt", "content": "two"}
+        result = await keep.call("write_file", arguments, agent="writer")
+        assert result.code is Code.NOT_RECORDED
+        assert (tmp_path / "a.txt").read_text() == "one"
 
     in_keep(tmp_path, body)

@@ -497,8 +497,8 @@ class Pipeline:
         state.passed()
         if tool.definition.client_executed:
             return await self._hand_out(state, recorded, slot)
-        executor = state.run_by(self.executor)
         kept = await self._keep_replaced(recorded)
+        executor = state.run_by(self.executor)
         raw = _passed(await executor.execute(recorded, slot, self._secrets_of(tool)))
         if kept is not None:
             await self._threads.run_to_end(kept)

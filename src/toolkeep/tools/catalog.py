@@ -234,6 +234,7 @@ RESTORE_FILE: Final = _defined(
             "type": "string",
             "description": "The SHA-256 of the content that it must have now, in hex.",
             "pattern": "^[0-9a-f]{64}$",
+            "maxLength": 64,
             **_CONTENT,
         },
         content={

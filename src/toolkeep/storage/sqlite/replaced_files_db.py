@@ -29,7 +29,7 @@ DELETE FROM replaced WHERE call IN (SELECT call FROM (
     FROM replaced WHERE agent = ? OR ?
 ) WHERE bytes > ?)
 """
-_DAY_SECONDS: Final = 86_400
+_DAY_SECONDS: Final = 86_400  # a unit, no bound
 
 
 class SqliteReplacedFiles:
