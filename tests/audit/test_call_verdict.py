@@ -98,14 +98,14 @@ forbid (principal, action == Action::"call", resource == Tool::"add") when { con
             "send",
             {"to": "bob"},
             "refused",
-            "operator called send, and ada denied it: not to Bob.",
+            "operator called send, and it was denied by ada: not to Bob.",
             "Nothing, unless",
         ),
         (
             "send",
             {"to": "eve"},
             "refused",
-            "operator called send, and ada denied it, and gave no reason.",
+            "operator called send, and it was denied by ada, who gave no reason.",
             "Nothing,",
         ),
         (

@@ -4,6 +4,7 @@ Comes in: the records of a call, and what is kept of its refusal. Goes out: text
 nothing, and believes the records.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -24,6 +25,8 @@ class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     sentence: str
     """Who called what, what came of it, and why."""
+    why: str
+    """The same without who and what, for a list that says them."""
     remedy: str = ""
     """What would change it, for the operator."""
 
@@ -77,20 +80,22 @@ def verdict_of(records: Sequence[Mapping[str, Any]], kept: KeptRefusal | None = 
     who = f"{echo_name(str(first.get('agent') or 'Somebody'))} called {echo_name(str(first.get('tool', '')))}"
     status = last.get("status")
     if status == "repeated":
-        again = f"{who} again under the same key, and got the result of call {str(last.get('repeats'))[:8]}."
-        return CallVerdict(outcome="repeated", sentence=again)
+        again = f" again under the same key, and got the result of call {str(last.get('repeats'))[:8]}"
+        return _verdict("repeated", who, again)
     if status == "pending":
-        return CallVerdict(
-            outcome="pending", sentence=f"{who}; its client runs it, and has not submitted the result yet."
-        )
+        return _verdict("pending", who, "; its client runs it, and has not submitted the result yet")
     if status == "ok":
-        return CallVerdict(outcome="ok", sentence=f"{who}: {_passed(records, last)}.")
+        return _verdict("ok", who, f": {_passed(records, last)}")
     if status == "error":
         return _failed(who, records, last, kept)
+    remedy = "If its process ended, find out what it did before it is called again."
+    return _verdict("under way", who, ", and no outcome is recorded: it runs, or its process ended", remedy)
+
+
+def _verdict(outcome: Outcome, who: str, rest: str, remedy: str = "") -> CallVerdict:
+    why = re.sub(r"^[,;:]? (and |but )?", "", rest)
     return CallVerdict(
-        outcome="under way",
-        sentence=f"{who}, and no outcome is recorded: it runs, or its process ended.",
-        remedy="If its process ended, find out what it did before it is called again.",
+        outcome=outcome, sentence=f"{who}{rest}.", why=f"{why[:1].upper()}{why[1:]}.", remedy=remedy
     )
 
 
@@ -137,11 +142,8 @@ def _failed(
         outcome = "unknown"
     elif last.get("type") in ("ToolCompleted", "AnsweredLate"):
         outcome = "refused" if code in NOT_BEGUN else "failed"
-    return CallVerdict(
-        outcome=outcome,
-        sentence=f"{who}{_cause(code, outcome, records, last, problem, why)}.",
-        remedy=_remedy(code, problem, kept),
-    )
+    cause = _cause(code, outcome, records, last, problem, why)
+    return _verdict(outcome, who, cause, _remedy(code, problem, kept))
 
 
 def _cause(
@@ -161,8 +163,14 @@ def _cause(
     if code is Code.APPROVAL_DENIED:
         person = _newest(records, "Approval").get("approver")
         _, quote, reason = why.partition(': "')
-        said = f": {quote and reason.removesuffix(chr(34))}" if quote else ", and gave no reason"
-        return f", and {echo_name(str(person)) if person else 'its client'} denied it{said}"
+        said = (
+            f": {quote and reason.removesuffix(chr(34))}"
+            if quote
+            else ", who gave no reason"
+            if person
+            else ", without a reason"
+        )
+        return f", and it was denied by {echo_name(str(person)) if person else 'its client'}{said}"
     if code is Code.APPROVAL_NEEDED:
         return ", and nobody approved it" + (f": {why}" if problem is not None else "")
     if code is Code.NOT_PERMITTED:

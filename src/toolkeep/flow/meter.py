@@ -90,6 +90,13 @@ class Meter:
         }
         return Reserved(call=call, values=values, additions=additions, late=late)
 
+    def totals(self, caller: Caller) -> dict[str, str]:
+        """What every measure amounts to now, as decimals by its name; nothing is added."""
+        now, measures = self._clock(), list(self._by_name.values())
+        windows = [self._window(one, caller, now) for one in measures]
+        sums = self._states.reserve("no call", (), windows, now) if windows else []
+        return {one.name: to_decimal(value) for one, value in zip(measures, sums, strict=True)}
+
     def add(self, reserved: Reserved, **amounts: float) -> None:
         """Add what is known of a call by now: `questions`, `result_bytes`, `run_seconds`."""
         known = tuple(

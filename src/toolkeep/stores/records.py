@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from toolkeep.approval.approval_store import Approvals, MemoryApprovals
@@ -47,6 +47,9 @@ class Bodies(Protocol):
 
     def get(self, digest: str) -> bytes:
         """Look up a body by hash."""
+
+    def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """How many bytes each of some bodies has, without reading them; only those that are there."""
 
 
 class KeepRecord(Protocol):
@@ -190,3 +193,7 @@ class MemoryBodies:
     def get(self, digest: str) -> bytes:
         """Look up a body by hash; raises KeyError."""
         return self.bodies[digest]
+
+    def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """How many bytes each has."""
+        return {digest: len(self.bodies[digest]) for digest in digests if digest in self.bodies}

@@ -32,6 +32,7 @@ agents:
   research: {capabilities: ["fs.read:."], permissions: [tool.filesystem.read]}
   nightly: {}
   writer: {}
+flow: {budget: {calls: 500/hour, questions: 20/day}}
 """
 POLICIES = """\
 @id("everybody-may-call")

@@ -20,7 +20,7 @@ from toolkeep.errors import Code
 from toolkeep.host.clock import iso
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import APPROVALS_WAITING, RULE_DAYS, SHOWN_CHARS
-from toolkeep.server.api.approval_history import AnswerView, PastCalls
+from toolkeep.server.api.approval_history import AnswerView, PastCalls, SessionCall
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, cut, decode_cursor
 from toolkeep.server.http.bearer_auth import Caller
@@ -181,6 +181,8 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True):
     grant: list[str]
     """What the agent holds of the capabilities that the tool requires."""
     past: PastCalls
+    session: list[SessionCall]
+    """The last calls of the same session, else conversation; the oldest first."""
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +258,9 @@ def _context(service: Service, question: Question) -> ContextView:
         provider=tool.provider if tool is not None and is_known else "",
         grant=[str(one) for one in (grant.capabilities if grant else ()) if one.kind in wanted],
         past=service.history.past(service.keep, question.agent, question.tool),
+        session=service.history.of_session(
+            service.keep, question.agent, question.session, question.conversation
+        ),
     )
 
 

@@ -396,7 +396,7 @@ def _find_log(keep: Keep, origin: str) -> _ProvingLog:
 
 
 @contextlib.contextmanager
-def _reading_elsewhere() -> Iterator[None]:
+def reading_elsewhere() -> Iterator[None]:
     """Turn failures to read the logs of other servers into answers."""
     try:
         yield
@@ -414,7 +414,7 @@ async def show_record(keep: Keep, caller: Caller, index: int, origin: str = "") 
     """One record of the log of a name; of this server's without one."""
 
     def show() -> RecordView:
-        with _reading_elsewhere():
+        with reading_elsewhere():
             return _view(_entry(_find_log(keep, origin).log, caller, index))
 
     return await asyncio.to_thread(show)
@@ -447,7 +447,7 @@ async def receipt(keep: Keep, caller: Caller, index: int, origin: str = "") -> P
     """An inclusion proof of a record, verifiable offline with the public key alone."""
 
     def prove() -> ProvenRecord:
-        with _reading_elsewhere():
+        with reading_elsewhere():
             found = _find_log(keep, origin)
             _entry(found.log, caller, index)
             proven = found.receipt(index).to_dict()
@@ -504,7 +504,7 @@ def _call_records(keep: Keep, caller: Caller, call_id: str, index: CallIndex | N
 
 def _entries_elsewhere(remote: "RemoteLogs", call_id: str) -> "tuple[list[Entry], str, str]":
     """The records of a call of another server, with the names of that and of its log."""
-    with _reading_elsewhere():
+    with reading_elsewhere():
         for log, call in remote.calls(call_id, is_prefix=False):
             if call.call_id == call_id:
                 return log.of_call(call), log.server, log.origin
@@ -527,6 +527,18 @@ def _kept(bodies: ReadBody, said: list[dict[str, Any]]) -> KeptRefusal | None:
     with contextlib.suppress(BodyUnavailable, KeyError, ValueError):
         return parse_kept(bodies(digest))
     return None
+
+
+def kept_refusal(keep: Keep, said: list[dict[str, Any]], *, is_elsewhere: bool) -> KeptRefusal | None:
+    """What is kept of a refusal or failure; of a call of another server in its copies."""
+    if is_elsewhere and keep.shared is not None:
+        return _kept(keep.shared.remote_logs.copies.body, said)
+    return _kept(keep.record.bodies.get, said)
+
+
+def log_of(keep: Keep, origin: str) -> ReadableLog:
+    """The log of a name; of this server without one."""
+    return _find_log(keep, origin).log
 
 
 def _diagnosis(keep: Keep, call_id: str, said: list[dict[str, Any]], kept: KeptRefusal | None) -> str:
@@ -607,7 +619,7 @@ async def public_key(keep: Keep, origin: str = "") -> KeyView:
     """The public key of the log of a name; of this server's without one."""
 
     def read() -> str:
-        with _reading_elsewhere():
+        with reading_elsewhere():
             return _find_log(keep, origin).key or str(_files(keep).log.public_key())
 
     return KeyView(key=await asyncio.to_thread(read))

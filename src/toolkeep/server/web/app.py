@@ -29,6 +29,7 @@ from toolkeep.server.web import (
     flow_page,
     overview_page,
     policies_page,
+    session_page,
     tokens_page,
     tools_page,
     try_tool_page,
@@ -65,6 +66,7 @@ ROUTES: Final = (
     *agents_page.ROUTES,
     *audit_page.ROUTES,
     *call_page.ROUTES,
+    *session_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
 )

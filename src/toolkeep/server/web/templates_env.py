@@ -11,12 +11,15 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from toolkeep.approval.question_text import duration, name
+from toolkeep.audit.call_verdict import duration_text
+from toolkeep.errors import TITLES, Code
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.mcp_server.http_headers import Headers
 from toolkeep.server.api.status_routes import StatusView
@@ -118,12 +121,14 @@ class Renderer:
             "words": words,
             "sentence": lambda text: text if str(text).endswith((".", "?", "!")) else f"{text}.",
             "kind": kind_text,
+            "lasted": duration_text,
+            "reason": lambda code: TITLES[Code(code)] if code in set(Code) else code,
             "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
             "input_type": input_type,
             "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
         }
-        self._environment.globals["rows_of"] = rows_of
+        self._environment.globals |= {"rows_of": rows_of, "session_link": session_link}
         shown = partial(places, has_workers=has_workers)
         self._environment.globals |= {"asset": assets.address, "places": shown, "status_of": status_of}
 
@@ -168,6 +173,12 @@ class Renderer:
         if is_read and b"gzip" in request.headers.raw(b"accept-encoding"):
             body, more = gzip.compress(body, 3, mtime=0), (*more, (b"content-encoding", b"gzip"))
         return Response(status, body, HTML_TYPE, more)
+
+
+def session_link(agent: str, session: str, conversation: str) -> str:
+    """The address of the timeline of a session, else of a conversation; neither fits into a path."""
+    named = {"session": session} if session else {"conversation": conversation}
+    return f"/ui/sessions/show?{urlencode({'agent': agent, **named})}"
 
 
 def kind_text(kind: object) -> str:

@@ -46,6 +46,11 @@ class BodyWriter:
         stored = self._bodies.get_all([one for one in digests if one not in waiting], most_bytes=most_bytes)
         return stored | {digest: body for digest, body in waiting.items() if len(body) <= most_bytes}
 
+    def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """How many bytes each of some bodies has; queued ones, too."""
+        waiting = {digest: len(body) for digest in digests if (body := self._waiting.get(digest)) is not None}
+        return self._bodies.sizes([one for one in digests if one not in waiting]) | waiting
+
     def refusers(self, digests: Sequence[str]) -> dict[str, str]:
         """The agents of those bodies that are kept for a while only."""
         with self._lock:
