@@ -133,6 +133,7 @@ def places(page: Page, world: World) -> dict[str, str]:
     page.goto(f"{world.url}/ui/approvals")
     page.wait_for_selector("a[href*='/ui/approvals/']")
     found = {"sign-in": "/ui/sign-in", "not-found": "/ui/nowhere", "tool": "/ui/tools/send_mail"}
+    found["sessions"] = "/ui/sessions"
     found["new-definition"] = "/ui/definitions/new"
     found["approval"] = _first(page, "a[href*='/ui/approvals/']")
     for link in page.locator("nav a").all():

@@ -24,9 +24,9 @@ def busy(world: World) -> World:
     keep = world.keep
     keep.create_definition({"name": "stored", "description": "Is stored.", "version": "1.0.0"})
     keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
-    keep.call_sync("price", {"titel": "Dune", "copies": "2"}, agent="writer")
+    keep.call_sync("price", {"titel": "Dune", "copies": "2"}, agent="writer", session="desk")
     world.server.tokens.make("night shift", ["approve"], agent="ada")
-    world.call_meanwhile("order", {"title": "Dune", "copies": 2}, agent="writer")
+    world.call_meanwhile("order", {"title": "Dune", "copies": 2}, agent="writer", session="desk")
     return world
 
 
@@ -49,6 +49,8 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
     ]
     paths += [
         "/ui/audit",
+        "/ui/sessions",
+        "/ui/sessions/show?agent=writer&session=desk",
         f"/ui/calls/{call}",
         "/ui/policies",
         "/ui/policies/edit",

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import expect
@@ -75,6 +76,7 @@ def test_foreign_words_run_nothing_in_any_page(read: Read, world: World) -> None
     calls = {entry.record["call"] for entry in world.keep.record.log.read_back()}
     paths = ["/ui/", "/ui/tools", "/ui/tools?search=hostile", "/ui/tools/hostile", "/ui/tools/hostile@1.0.0"]
     paths += ["/ui/policies", "/ui/tokens", "/ui/audit", "/ui/definitions/new", "/ui/tools/no_such_tool"]
+    paths += ["/ui/sessions", f"/ui/sessions/show?{urlencode({'agent': ATTACK, 'session': ATTACK})}"]
     for path in [*paths, *(f"/ui/calls/{call}" for call in calls)]:
         reader.go(path)
         page.wait_for_load_state("networkidle") if path == "/ui/" else None

@@ -1,6 +1,7 @@
 """Characters that nobody sees, or that turn text around: none reaches a page as it is."""
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 
@@ -40,7 +41,7 @@ def raw(text: str) -> list[str]:
     return [shown[max(0, found.start() - 60) : found.end()] for found in re.finditer("[\u202e\u2066]", shown)]
 
 
-@pytest.mark.parametrize("page", [*PAGES, "calls"])
+@pytest.mark.parametrize("page", [*PAGES, "calls", "sessions", "sessions/show"])
 @pytest.mark.spec("WEB-2")
 def test_no_page_holds_a_character_that_turns_text_around(keep: Keep, page: str) -> None:
     keep.register(ToolDefinition.from_elsewhere(FOREIGN))
@@ -48,6 +49,8 @@ def test_no_page_holds_a_character_that_turns_text_around(keep: Keep, page: str)
     made = keep.call_sync("add", {"a": BIDI, BIDI: 1}, agent=BIDI, session=BIDI, conversation=BIDI)
     keep.call_sync(BIDI, {}, agent=BIDI)
     path = f"/ui/calls/{made.call_id}" if page == "calls" else f"/ui/{page}"
+    if page == "sessions/show":
+        path += f"?{urlencode({'agent': BIDI, 'session': BIDI})}"
 
     async def act(visitor: Visitor) -> tuple[int, str]:
         answer = await visitor.get(path)

@@ -10,6 +10,7 @@ import contextlib
 import heapq
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal, parse_kept
 from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.record_kinds import STAGES
 from toolkeep.errors import Code, NotRecorded, StoreUnavailable
+from toolkeep.json_values.pointers import look_up
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import PAGE_MOST, SCANNED_RECORDS
 from toolkeep.server.api.call_index import CallIndex
@@ -57,11 +59,17 @@ from toolkeep.server.service import Service
 from toolkeep.storage.log.file_records import FileRecord
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.stores.records import KeepRecord, ReadableLog
+from toolkeep.text.display import shorten
 
 if TYPE_CHECKING:
     from toolkeep.storage.postgres.remote_log import RemoteLogs
 
 logger = logging.getLogger("toolkeep.audit")
+
+_VALUE_CHARS: Final = 200
+"""Characters of a value beside its problem; the arguments stand whole elsewhere."""
+_READ_ARGUMENT: Final = re.compile(r'context\.arguments(?:\.(\w+)|\["([^"\\]+)"\]|\s+has\s+"?(\w+))')
+"""How the text of a policy names an argument."""
 
 
 class RecordPage(Page, frozen=True, kw_only=True):
@@ -88,6 +96,18 @@ class StageTime(msgspec.Struct, frozen=True, kw_only=True):
     took_us: int
 
 
+class DenyingPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy that denied a call, and what it read of the arguments."""
+
+    policy: str
+    text: str
+    """As it is in force now; empty if it is not, or the caller may not read policies."""
+    reads: dict[str, Any]
+    """The arguments that its text names, as they were sent."""
+    is_unchanged: bool
+    """Whether the policies in force are those that decided."""
+
+
 class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the log has of one call; bodies where they are kept."""
 
@@ -110,6 +130,8 @@ class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     """What the model was told, if the call was refused or failed."""
     problems: list[KeptProblem] = []
     """What was wrong with it."""
+    denied_by: list[DenyingPolicy] = []
+    """The policies that denied it."""
     diagnosis: str = ""
     """Why the call failed, or why that is not known; only for callers with `audit:read`."""
     server: str = ""
@@ -495,7 +517,8 @@ def _call_records(keep: Keep, caller: Caller, call_id: str, index: CallIndex | N
         no_arguments=why,
         result=_body(bodies, result),
         refusal=kept.text if kept is not None else "",
-        problems=kept.problems if kept is not None else [],
+        problems=[_with_value(one, arguments) for one in kept.problems] if kept is not None else [],
+        denied_by=_denying(keep, caller, said, arguments),
         diagnosis=_diagnosis(keep, call_id, said, kept) if is_auditor else "",
         server=server,
         origin=origin,
@@ -550,6 +573,42 @@ def _diagnosis(keep: Keep, call_id: str, said: list[dict[str, Any]], kept: KeptR
         return REFUSAL_EXPIRED
     own = keep.diagnosis(call_id) if digest is not None else None
     return "" if digest is None else own.text if own is not None else DIAGNOSIS_NOT_KEPT
+
+
+def _with_value(problem: KeptProblem, arguments: Any) -> KeptProblem:
+    """A problem with the value that was sent, where it names a place and no value."""
+    if problem.actual or not problem.path:
+        return problem
+    try:
+        value = look_up(arguments, problem.path)
+    except KeyError:
+        return problem
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return msgspec.structs.replace(problem, actual=shorten(text, _VALUE_CHARS))
+
+
+def _denying(keep: Keep, caller: Caller, said: list[dict[str, Any]], arguments: Any) -> list[DenyingPolicy]:
+    """The policies that denied a call, each with the arguments that it reads."""
+    decision = next((one for one in reversed(said) if one.get("type") == "PolicyDecision"), None)
+    if decision is None or decision.get("decision") != "deny":
+        return []
+    in_force = keep.authorizer.active_policies.engine.policies
+    texts = {one.id: one.text for one in in_force.policies}
+    may_read = caller.has_scope(Scope.POLICIES_READ)
+    found = []
+    for policy in map(str, decision.get("policies") or ()):
+        text = texts.get(policy, "")
+        names = dict.fromkeys("".join(groups) for groups in _READ_ARGUMENT.findall(text))
+        sent = arguments if isinstance(arguments, dict) else {}
+        found.append(
+            DenyingPolicy(
+                policy=policy,
+                text=text if may_read else "",
+                reads={name: sent[name] for name in names if name in sent},
+                is_unchanged=decision.get("policy_set_hash") == in_force.hash,
+            )
+        )
+    return found
 
 
 def _stages(said: list[dict[str, Any]]) -> list[StageTime]:

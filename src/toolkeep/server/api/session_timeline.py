@@ -27,6 +27,7 @@ from toolkeep.limits import NAMED_CHARS
 from toolkeep.server.api import audit_routes
 from toolkeep.server.api.common_parameters import CURSOR
 from toolkeep.server.api.pagination import Page
+from toolkeep.server.api.recorded_calls import CallFilters, CallSummary
 from toolkeep.server.api.session_routes import note_shown
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import not_found
@@ -115,11 +116,13 @@ class SessionTimeline(Page, frozen=True, kw_only=True):
     items: list[TimelineCall]
 
 
-async def list_sessions(keep: Keep, caller: Caller, *, agent: str = "") -> list[SessionSummary]:
+async def list_sessions(service: Service, caller: Caller, *, agent: str = "") -> list[SessionSummary]:
     """The sessions of the newest calls that a caller may see, the newest first."""
-    filters = audit_routes.CallFilters(agent=agent or None)
-    page = await audit_routes.list_calls(keep, caller, filters, limit=_LISTED_CALLS)
-    found: dict[tuple[str, str, str], list[audit_routes.CallSummary]] = {}
+    filters = CallFilters(agent=agent or None)
+    page = await audit_routes.list_calls(
+        service.keep, caller, filters, limit=_LISTED_CALLS, index=service.index
+    )
+    found: dict[tuple[str, str, str], list[CallSummary]] = {}
     for call in page.items:
         if call.session or call.conversation:
             # Calls of one session are one, whatever conversations it had.
@@ -128,7 +131,7 @@ async def list_sessions(keep: Keep, caller: Caller, *, agent: str = "") -> list[
     return [_summary(key, calls) for key, calls in found.items()]
 
 
-def _summary(key: tuple[str, str, str], calls: "list[audit_routes.CallSummary]") -> SessionSummary:
+def _summary(key: tuple[str, str, str], calls: list[CallSummary]) -> SessionSummary:
     outcomes = [one.outcome for one in calls]
     return SessionSummary(
         agent=key[0],
@@ -143,7 +146,7 @@ def _summary(key: tuple[str, str, str], calls: "list[audit_routes.CallSummary]")
 
 
 async def show_session(
-    keep: Keep,
+    service: Service,
     caller: Caller,
     agent: str,
     *,
@@ -153,16 +156,16 @@ async def show_session(
     cursor: str | None = None,
 ) -> SessionTimeline:
     """The newest calls of a session, or those before a cursor; none if nothing of it is recorded."""
-    agent = agent or caller.agent
+    keep, agent = service.keep, agent or caller.agent
     if not (caller.has_scope(Scope.AUDIT_READ) or agent == caller.agent) or not (session or conversation):
         raise not_found("session")
-    filters = audit_routes.CallFilters(
-        agent=agent, session=session or None, conversation=conversation or None
-    )
-    found: list[audit_routes.CallSummary] = []
+    filters = CallFilters(agent=agent, session=session or None, conversation=conversation or None)
+    found: list[CallSummary] = []
     is_first = cursor is None
     for _ in range(_SCANS):
-        page = await audit_routes.list_calls(keep, caller, filters, limit=limit - len(found), cursor=cursor)
+        page = await audit_routes.list_calls(
+            keep, caller, filters, limit=limit - len(found), cursor=cursor, index=service.index
+        )
         found += page.items
         cursor = page.next
         if cursor is None or len(found) >= limit:
@@ -186,7 +189,7 @@ async def show_session(
     )
 
 
-def _timeline(keep: Keep, caller: Caller, found: "Sequence[audit_routes.CallSummary]") -> list[TimelineCall]:
+def _timeline(keep: Keep, caller: Caller, found: Sequence[CallSummary]) -> list[TimelineCall]:
     """The calls in order, each with what changed since the one before."""
     for tool in {one.newest.tool for one in found}:
         note_shown(keep, caller, tool)  # a reason may quote what another session was shown
@@ -206,11 +209,11 @@ def _timeline(keep: Keep, caller: Caller, found: "Sequence[audit_routes.CallSumm
     return calls
 
 
-def _is_elsewhere(keep: Keep, summary: "audit_routes.CallSummary") -> bool:
+def _is_elsewhere(keep: Keep, summary: CallSummary) -> bool:
     return keep.shared is not None and summary.newest.server != keep.shared.remote_logs.server
 
 
-def _records(keep: Keep, found: "Sequence[audit_routes.CallSummary]") -> list[list[Entry]]:
+def _records(keep: Keep, found: Sequence[CallSummary]) -> list[list[Entry]]:
     """The entries of each call, oldest first."""
     wanted: dict[str, set[int]] = {}
     for call in found:
@@ -291,14 +294,14 @@ def _number(decimal: str) -> str:
 
 
 async def _list(service: Service, request: Request) -> Response:
-    found = await list_sessions(service.keep, request.caller, agent=str(request.query["agent"] or ""))
+    found = await list_sessions(service, request.caller, agent=str(request.query["agent"] or ""))
     return json_response(found)
 
 
 async def _show(service: Service, request: Request) -> Response:
     given: dict[str, Any] = {name: str(request.query[name] or "") for name in ("session", "conversation")}
     shown = await show_session(
-        service.keep,
+        service,
         request.caller,
         str(request.query["agent"] or ""),
         **given,

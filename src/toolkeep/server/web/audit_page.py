@@ -26,7 +26,7 @@ _TYPES: Final = (
     "ToolCompleted", "SessionEnded", "OperatorChange", "AuditAlarm", "AnsweredLate", "AnswersSigned",
     "WorkerRefused", "WorkersDisagreed",
 )  # fmt: skip
-_PASSED: Final = ("ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ToolCompleted")
+_PASSED: Final = ("ToolInvoked", "PolicyDecision", "Approval", "ToolCompleted")
 """The kinds of records that say how far a call came."""
 _STATUS_WORDS: Final = {
     "ok": "went well", "error": "failed", "refused": "refused", "pending": "pending",

@@ -8,7 +8,8 @@ from urllib.parse import quote
 import msgspec
 
 from toolkeep.approval.question_text import name
-from toolkeep.audit.call_verdict import Outcome, duration_text
+from toolkeep.audit.call_verdict import duration_text
+from toolkeep.audit.record_kinds import STAGES
 from toolkeep.errors import TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.limits import BODY_ARGUMENT_BYTES, KIB
@@ -17,7 +18,9 @@ from toolkeep.server.api.common_parameters import ID
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
-from toolkeep.server.web.templates_env import kind_text
+from toolkeep.server.web.policies_page import highlighted
+from toolkeep.server.web.session_page import SHADES
+from toolkeep.server.web.templates_env import STAGE_WORDS
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -26,19 +29,13 @@ _WAITING: Final = 100
 """Approval requests among which that of a call is looked for."""
 _BAR: Final = 1000
 """Width of the waterfall, in units of its drawing."""
-_STAGES: Final = {
-    "admit": "Admitted",
-    "validate": "Arguments checked",
-    "authorize": "Policy decided",
-    "approve": "Approval",
-    "record": "Intent recorded",
-    "run": "Ran",
-    "check": "Result checked",
+_STAGE_OF: Final = {
+    "ToolInvoked": "validate",
+    "CapabilityCheck": "authorize",
+    "PolicyDecision": "authorize",
+    "Approval": "approve",
 }
-_SHADES: "Final[dict[Outcome, str]]" = {
-    "ok": "good", "repeated": "good", "failed": "bad", "unknown": "bad",
-    "refused": "warn", "pending": "warn", "under way": "warn",
-}  # fmt: skip
+"""The stage that a record belongs to; those that are not named belong to the execution."""
 _NO_ARGUMENTS: "Final[dict[audit_routes.NoArguments | None, str]]" = {
     None: "",
     "refused": "Not kept: an earlier version kept no arguments that were not valid.",
@@ -64,7 +61,6 @@ async def _call(service: Service, request: PageRequest) -> Response:
         waiting = next((one for one in asked.items if one.call_id == call_id), None)
         return request.renderer.page(request, "no_call.html", waiting=waiting)
     first = found.records[0].record
-    last = found.records[-1].record
     tool = service.keep.try_get(str(first.get("tool", "")))
     has_arguments = found.arguments is not None and found.is_whole
     return request.renderer.page(
@@ -72,48 +68,72 @@ async def _call(service: Service, request: PageRequest) -> Response:
         "call.html",
         call=found,
         first=first,
+        is_known=tool is not None,
         last=found.records[-1],
-        shade=_SHADES[found.outcome],
+        shade=SHADES[found.outcome],
         no_arguments=_NO_ARGUMENTS[found.no_arguments],
         asked_at=next((one.record["asked_at"] for one in found.records if "asked_at" in one.record), None),
-        bars=_bars(found.stages),
         arguments=_json(found.arguments) if has_arguments and tool else "",
         copies=_copies(request.base(service.base), first, found.arguments) if has_arguments else (),
-        steps=[
-            {
-                "view": one,
-                "title": _title(one.record),
-                "facts": _facts(one.record),
-                "codes": _codes(one.record),
-                "is_bad": _is_bad(one.record, last),
-            }
-            for one in found.records
-        ],
+        steps=_steps(found),
+        highlighted=highlighted,
     )
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A stage in the waterfall."""
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage that the call reached: how long it took, and what the log has of it."""
 
     title: str
+    said: str
+    """Who answered."""
     took: str
     begin: float
     width: float
-    is_last: bool
+    is_bad: bool
+    is_run: bool
+    records: list[audit_routes.RecordView]
+    facts: list[list[tuple[str, str]]]
+    codes: list[tuple[str, str]]
+    policies: list[str]
 
 
-def _bars(stages: list[audit_routes.StageTime]) -> list[Bar]:
-    total = max(sum(one.took_us for one in stages), 1)
-    return [
-        Bar(
-            title=_STAGES.get(one.stage, one.stage),
-            took=duration_text(one.took_us),
-            begin=round(one.began_us / total * _BAR, 1),
-            width=round(max(one.took_us / total * _BAR, 3), 1),
-            is_last=one is stages[-1],
+def _steps(found: audit_routes.CallRecords) -> list[Step]:
+    """The stages in order, each with its records; one that the log says nothing of has its time alone."""
+    times = {one.stage: one for one in found.stages}
+    total = max(sum(one.took_us for one in found.stages), 1)
+    held: dict[str, list[audit_routes.RecordView]] = {}
+    for one in found.records:
+        held.setdefault(_stage_of(one.record), []).append(one)
+    last = found.records[-1].record
+    steps = []
+    for stage in STAGES:
+        records, timed = held.get(stage, []), times.get(stage)
+        if not records and timed is None:
+            continue
+        said = [one.record for one in records]
+        steps.append(
+            Step(
+                title=STAGE_WORDS[stage],
+                said=next((_answer(one) for one in said if one.get("type") == "Approval"), ""),
+                took=duration_text(timed.took_us) if timed else "",
+                begin=round(min(timed.began_us / total * _BAR, _BAR - 3), 1) if timed else 0,
+                width=round(max(timed.took_us / total * _BAR, 3), 1) if timed else 0,
+                is_bad=any(_is_bad(one, last) for one in said),
+                is_run=any(one.get("type") == "ToolCompleted" for one in said),
+                records=records,
+                facts=list(map(_facts, said)),
+                codes=[code for one in said for code in _codes(one)],
+                policies=[str(one) for record in said for one in record.get("policies") or ()],
+            )
         )
-        for one in stages
-    ]
+    return steps
+
+
+def _stage_of(record: dict[str, Any]) -> str:
+    """The stage that a record tells of; one that ended the call, the last that it measured."""
+    if record.get("type") == "ToolInvoked" and record.get("stage_us"):
+        return STAGES[len(record["stage_us"]) - 1]
+    return _STAGE_OF.get(str(record.get("type")), "run")
 
 
 class CallCopy(msgspec.Struct, frozen=True):
@@ -160,10 +180,8 @@ def _is_bad(record: dict[str, Any], last: dict[str, Any]) -> bool:
     return record.get("status") == "error" or record.get("decision") == "deny"
 
 
-def _title(record: dict[str, Any]) -> str:
-    """What a record says, as text."""
-    if record.get("type") != "Approval":
-        return kind_text(record.get("type", ""))
+def _answer(record: dict[str, Any]) -> str:
+    """Who answered, as text."""
     if record.get("way") == "refused":
         return f"Denied by {name(record['approver'])}" if record.get("approver") else "Nobody approved it"
     earlier = " earlier" if record.get("way") in ("session", "rule") else ""

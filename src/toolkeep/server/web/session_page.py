@@ -35,7 +35,7 @@ _CHANGES: "Final[dict[Change, str]]" = {
 
 async def _list(service: Service, request: PageRequest) -> Response:
     agent = str(request.query["agent"])
-    found = await session_timeline.list_sessions(service.keep, request.caller, agent=agent)
+    found = await session_timeline.list_sessions(service, request.caller, agent=agent)
     known = sorted({*service.keep.agents, *(one.agent for one in found)})
     return request.renderer.page(request, "sessions.html", sessions=found, agent=agent, known=known)
 
@@ -44,7 +44,7 @@ async def _show(service: Service, request: PageRequest) -> Response:
     given = {key: str(request.query[key]) for key in ("agent", "session", "conversation")}
     cursor = str(request.query["cursor"]) or None
     found = await session_timeline.show_session(
-        service.keep,
+        service,
         request.caller,
         given["agent"],
         session=given["session"],

@@ -31,19 +31,31 @@ from toolkeep.server.web.schema_form import Field, rows_of
 from toolkeep.server.web.static_files import Assets
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.columns import sanitize_line
-from toolkeep.text.display import counted
+from toolkeep.text.display import counted, shorten
 
 HTML_TYPE: Final = b"text/html; charset=utf-8"
 _TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 _COMPRESSED_FROM: Final = 1024
+_BRIEF_CHARS: Final = 60
+"""Characters of a call in one line of a phone."""
+STAGE_WORDS: Final = {
+    "admit": "Admission",
+    "validate": "Validation",
+    "authorize": "Authorization",
+    "approve": "Approval",
+    "record": "Recording",
+    "run": "Execution",
+    "check": "Result check",
+}
+"""The stages of a call (`audit.record_kinds.STAGES`): one word each, on every page."""
 _KINDS: Final = {
-    "ToolInvoked": "Asked for",
-    "CapabilityCheck": "Capabilities checked",
-    "PolicyDecision": "Policy decided",
-    "Approval": "Approval",
+    "ToolInvoked": STAGE_WORDS["validate"],
+    "CapabilityCheck": "Capabilities",
+    "PolicyDecision": STAGE_WORDS["authorize"],
+    "Approval": STAGE_WORDS["approve"],
     "ServerAsked": "Its server asked",
     "RanElsewhere": "Ran on a worker",
-    "ToolCompleted": "Completed",
+    "ToolCompleted": STAGE_WORDS["run"],
     "AnsweredLate": "A worker answered late",
     "AnswersSigned": "A worker signed answers",
     "WorkersDisagreed": "Workers gave different results",
@@ -52,7 +64,7 @@ _KINDS: Final = {
     "OperatorChange": "Put in force",
     "AuditAlarm": "Alarm about a log",
 }
-"""Display names of record kinds."""
+"""Display names of record kinds; one that ends a stage has its name."""
 
 
 WORKERS: Final = "/ui/workers"
@@ -122,6 +134,7 @@ class Renderer:
             "sentence": lambda text: text if str(text).endswith((".", "?", "!")) else f"{text}.",
             "kind": kind_text,
             "lasted": duration_text,
+            "brief": lambda text: shorten(" ".join(str(text).split()), _BRIEF_CHARS),
             "reason": lambda code: TITLES[Code(code)] if code in set(Code) else code,
             "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),

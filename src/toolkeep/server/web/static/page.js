@@ -533,11 +533,20 @@ document.addEventListener(
 
 // --- filters in the address ----------------------------------------------------------------------------------------
 
-// So that Back, reloading and a copied address show the same calls.
+// So that Back, reloading and a copied address show the same calls. Each filter is a step back; letters of one are not.
+let shownQuery = location.search;
+let typedInto = "";
 document.addEventListener("htmx:config:request", (event) => {
   const form = event.target.closest?.("form[data-in-url]");
   if (!form) return;
-  const chosen = [...new FormData(form)].filter(([, value]) => value);
-  const query = new URLSearchParams(chosen).toString();
-  history.replaceState(history.state, "", query ? `${form.action}?${query}` : form.action);
+  const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value)).toString();
+  const address = query ? `${form.action}?${query}` : form.action;
+  const field = document.activeElement?.matches(".typed") ? document.activeElement.name : "";
+  if (address === location.href) return;
+  if (field && field === typedInto) history.replaceState(history.state, "", address);
+  else history.pushState(null, "", address);
+  [typedInto, shownQuery] = [field, location.search];
+});
+addEventListener("popstate", () => {
+  if (document.querySelector("form[data-in-url]") && location.search !== shownQuery) location.reload();
 });
