@@ -1,0 +1,89 @@
+"""The call page: what denied a call, its buttons in a real browser, and the way back to the filtered log."""
+
+import html
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.server.web.conftest import Reader, World
+from tests.server.web.test_app import Visitor, visit
+from toolkeep import Keep
+
+pytestmark = pytest.mark.spec("WEB-2", "POL-5")
+
+POLICIES = """
+@id("all") permit (principal, action, resource);
+@id("no-large-sums") forbid (principal, action == Action::"call", resource == Tool::"add")
+when { context.arguments has a && context.arguments.a > 100 };
+"""
+
+
+def test_a_denied_call_shows_the_policy_and_the_argument_that_it_read(keep: Keep) -> None:
+    keep.use_policies(POLICIES)
+    made = keep.call_sync("add", {"a": 4711}, agent="operator", session="desk")
+
+    async def act(visitor: Visitor) -> tuple[str, list[object], str]:
+        page = (await visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
+        path = f"/v1/audit/calls/{made.call_id}"
+        auditor = visitor.operator.as_agent("ada", "audit:read")
+        said = [(await one.get(path)).data["denied_by"][0] for one in (visitor.operator, auditor)]
+        keep.use_policies('@id("all") permit (principal, action, resource);')
+        changed = (await visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
+        return html.unescape(page), said, html.unescape(changed)
+
+    page, (whole, of_auditor), changed = visit(keep, act)
+    denied = page[page.index("What denied it") : page.index("What the model was told")]
+    assert "/ui/policies#policy-no-large-sums" in denied
+    assert re.search(r"<code>a</code></dt><dd[^>]*><strong>4711</strong>", denied)
+    assert whole["is_unchanged"]
+    assert "context.arguments.a > 100" in whole["text"]
+    assert of_auditor == {**whole, "text": ""}  # policies are not for everyone who reads the log
+    assert "which is no longer in force" in changed
+    for link in (
+        "/ui/sessions/show?agent=operator&session=desk",
+        "/ui/tools/add",
+        "/ui/agents?agent=operator",
+    ):
+        assert link in page
+
+
+def test_a_call_is_explained_tried_again_and_copied_and_back_leads_to_the_filtered_log(
+    read: Callable[..., Reader], world: World
+) -> None:
+    world.keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer", session="desk")
+    world.keep.call_sync("price", {"title": "Dune", "copies": "two"}, agent="writer", session="desk")
+    page = read(permissions=["clipboard-read", "clipboard-write"]).go("/ui/audit")
+    rows = page.locator(".records a.tool-name")
+    expect(rows).to_have_count(2)
+    page.get_by_label("Outcome").select_option("refused")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Agent, its exact name").press_sequentially("ada")
+    expect(rows).to_have_count(0)
+    page.go_back()  # one step for the three letters
+    expect(rows).to_have_count(1)
+    expect(page.get_by_label("Outcome")).to_have_value("refused")
+    expect(page.get_by_label("Agent, its exact name")).to_have_value("")
+
+    rows.first.click()
+    expect(page.get_by_role("heading", name="What happened")).to_be_visible()
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#explained")).to_contain_text("writer may not make this call of price")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#try")).to_contain_text("must be an integer")
+    for label, begin in (("Copy as curl", "curl "), ("Copy as Python", "import os")):
+        page.get_by_role("button", name=label).click()
+        expect(page.get_by_role("button", name="Copied")).to_have_count(1)
+        pasted = page.locator("#try textarea")
+        pasted.fill("")
+        pasted.press("ControlOrMeta+v")
+        assert pasted.input_value().startswith(begin)
+        expect(page.get_by_role("button", name=label)).to_be_visible()
+    page.get_by_role("link", name="session desk").click()
+    expect(page.locator(".timeline h3")).to_have_count(2)
+    page.go_back()
+    page.go_back()
+    expect(page.get_by_label("Outcome")).to_have_value("refused")
+    page.go_back()
+    expect(rows).to_have_count(2)
