@@ -9,6 +9,7 @@ import pytest
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from toolkeep import Keep, open_keep, tool
+from toolkeep.server.api.approval_history import ApprovalHistory
 from toolkeep.server.api.session_timeline import entries_at
 
 pytestmark = pytest.mark.spec("WEB-2", "FLO-7")
@@ -83,7 +84,8 @@ def test_a_long_session_goes_back_page_by_page(tmp_path: Path) -> None:
         keep.call_sync("page", {}, agent="ada", session="another")
 
         async def act(client: Client) -> list[list[str]]:
-            found, cursor = [], None
+            found: list[list[str]] = []
+            cursor = None
             while cursor is not None or not found:
                 shown = (await client.get(at("ada", limit=2, **({"cursor": cursor} if cursor else {})))).data
                 found.append([one["call"] for one in shown["items"]])
@@ -109,6 +111,24 @@ def test_the_session_of_another_agent_is_not_shown(tmp_path: Path) -> None:
             return [one.status for one in answers]
 
         assert talk(keep, act) == [200, 404, 404]
+
+
+def test_the_last_calls_of_a_session_stand_beside_a_question(tmp_path: Path) -> None:
+    with made(tmp_path, flow={}) as keep:
+        history = ApprovalHistory()
+        session = keep.session("s", agent="ada")
+        for name in ("publish", "publish", "page", "publish", "nothing", "page"):
+            keep.call_sync(name, {"name": "x"} if name == "publish" else {}, agent="ada", session=session)
+        keep.call_sync("page", {}, agent="bo", session="s")
+        found = history.of_session(keep, "ada", "s", "")
+        assert history.of_session(keep, "ada", "", "") == []
+    assert [(one.tool, one.outcome, one.opened, one.shown_bytes) for one in found] == [
+        ("publish", "ok", False, 4),
+        ("page", "ok", False, 17),
+        ("publish", "ok", True, 4),
+        ("nothing", "refused", False, None),
+        ("page", "ok", True, 17),
+    ]
 
 
 def test_who_reads_a_timeline_falls_with_what_it_may_quote(tmp_path: Path) -> None:
