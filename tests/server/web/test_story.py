@@ -101,7 +101,7 @@ def test_a_definition_is_created_tried_mended_approved_and_proved(read: Read) ->
     expect(page.locator("#question")).to_contain_text("Approved")
     expect(page.locator("#question .message")).to_be_focused()
     page.get_by_role("link", name="Its records").click()
-    expect(page.get_by_role("heading", name="Approved by operator:page")).to_be_visible()
+    expect(page.locator(".stages-of-call").get_by_text("Approved by operator:page")).to_be_visible()
 
     # In the timeline, with a receipt that counts offline.
     reader.go("/ui/audit")
