@@ -204,7 +204,7 @@ def test_a_write_that_could_not_be_taken_back_is_not_begun(tmp_path: Path) -> No
         def full(_: Replaced) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        keep.record.replaced.put = full  # type: ignore[method-assign]  # as on a full disk
+        keep.record.replaced.put = full  # type: ignore[method-assign, assignment]  # as on a full disk
         arguments = {"path": "a.txt", "content": "two"}
         result = await keep.call("write_file", arguments, agent="writer")
         assert result.code is Code.NOT_RECORDED
