@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.dialogue import Dialogue
-from toolkeep.cli.install import CLIENTS
 from toolkeep.cli.main import cli
+from toolkeep.mcp_server.client_entries import CLIENTS
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import os
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,94 +27,15 @@ from toolkeep.cli.options import (
     tools_argument,
     warn,
 )
-from toolkeep.cli.toml_text import with_table, without_table
 from toolkeep.errors import FileUnreadable
 from toolkeep.host.files import check_inside, is_there
 from toolkeep.limits import CONFIG_FILE_BYTES
+from toolkeep.mcp_server.client_entries import CLIENTS, MODULE, McpClient, entry_text, program_entry
 from toolkeep.text.display import visible
+from toolkeep.text.toml_text import with_table, without_table
 
 if TYPE_CHECKING:
     from toolkeep.config.tools_file import ToolsFile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpClient:
-    """An MCP client: its configuration file, and the form of an entry."""
-
-    title: str
-    path: Callable[[Path], Path]
-    """Its file, from the folder of the project."""
-    key: str = "mcpServers"
-    type: str = ""
-    """The `type` of an entry, which says that it is a program to start."""
-    folder: str = ""
-    """How its file names the folder of the project. Such a file lies in the project and may be committed;
-    a clone or a tool may have put a link in its place."""
-    has_one_list: bool = False
-    """Whether program and arguments are one list, and variables are called `environment`."""
-    is_toml: bool = False
-    more: Mapping[str, Any] = field(default_factory=dict)
-    """Other keys of an entry."""
-    note: str = ""
-    """What the client needs beside the entry."""
-    hides_waiting: bool = False
-    """Whether it shows nobody the progress and log messages about a call that waits for approval."""
-
-
-def _in_project(*parts: str) -> Callable[[Path], Path]:
-    return lambda project: project.joinpath(*parts)
-
-
-def _in_home(*parts: str) -> Callable[[Path], Path]:
-    return lambda _: Path.home().joinpath(*parts)
-
-
-def _claude_desktop(_: Path) -> Path:
-    folder = "Library/Application Support" if sys.platform == "darwin" else ".config"
-    return Path.home() / folder / "Claude" / "claude_desktop_config.json"
-
-
-def _opencode(project: Path) -> Path:
-    """Its file may have comments and is then called .jsonc; of both, the one that is there."""
-    plain, commented = project / "opencode.json", project / "opencode.jsonc"
-    return commented if is_there(commented) and not is_there(plain) else plain
-
-
-CLIENTS = {
-    "claude": McpClient(
-        title="Claude Code",
-        path=_in_project(".mcp.json"),
-        type="stdio",
-        folder="${CLAUDE_PROJECT_DIR:-.}",
-    ),
-    "claude-desktop": McpClient(title="Claude Desktop", path=_claude_desktop),
-    "codex": McpClient(
-        title="Codex",
-        path=_in_project(".codex", "config.toml"),
-        key="mcp_servers",
-        folder=".",
-        is_toml=True,
-        # Codex begins without a server that is not ready, and declines calls of tools that write by itself:
-        # whether a person must agree is for this keep to decide. It ends if a required server does not start:
-        # files of tools that wait to be accepted are therefore left out, and no reason not to start.
-        more={"required": True, "default_tools_approval_mode": "approve"},
-        note="Codex reads it once you trust the project, and asks for that when it starts here",
-        hides_waiting=True,
-    ),
-    "cursor": McpClient(title="Cursor", path=_in_project(".cursor", "mcp.json"), folder="${workspaceFolder}"),
-    "gemini": McpClient(title="Gemini CLI", path=_in_project(".gemini", "settings.json"), folder="."),
-    "opencode": McpClient(
-        title="opencode", path=_opencode, key="mcp", type="local", folder=".", has_one_list=True
-    ),
-    "vscode": McpClient(
-        title="VS Code",
-        path=_in_project(".vscode", "mcp.json"),
-        key="servers",
-        type="stdio",
-        folder="${workspaceFolder}",
-    ),
-    "windsurf": McpClient(title="Windsurf", path=_in_home(".codeium", "windsurf", "mcp_config.json")),
-}
 
 
 def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
@@ -294,23 +214,15 @@ def _entry(
         raise FileUnreadable(str(root), reason) from error
     program = _program(client, root)
     words = [*program, "mcp", *tools, "--project", client.folder or str(root), "--agent", agent, *options]
-    kind = {"type": client.type} if client.type else {}
-    home = os.environ.get("TOOLKEEP_HOME")
-    variables = {"TOOLKEEP_HOME": str(Path(home).absolute())} if home else {}
-    if client.has_one_list:
-        return {**kind, "command": words, "enabled": True, **({"environment": variables} if home else {})}
-    start = {"command": words[0], "args": words[1:], **({"env": variables} if home else {})}
-    return {**kind, **start, **client.more}
+    return program_entry(client, words)
 
 
 def _program(client: McpClient, root: Path) -> list[str]:
     """What starts toolkeep: in a file of the project by a path in it or a name, if there is one."""
-    # Clients start it in the project folder: without -P, Python would import a `click.py` from there.
-    module = ["-P", "-m", "toolkeep"]
     if client.folder:
         python = Path(sys.executable)
         if python.is_relative_to(root):
-            return [f"{client.folder}/{python.relative_to(root)}", *module]
+            return [f"{client.folder}/{python.relative_to(root)}", *MODULE]
         command = shutil.which("toolkeep")
         if command and Path(os.path.realpath(command)).parent == python.parent:
             if sys.prefix != sys.base_prefix and Path(command).parent == python.parent:
@@ -321,7 +233,7 @@ def _program(client: McpClient, root: Path) -> list[str]:
             f"{python} is a path of this machine: install toolkeep into a .venv of the project, or globally,"
         )
         warn("before you commit the file")
-    return [sys.executable, *module]
+    return [sys.executable, *MODULE]
 
 
 def _read(path: Path) -> str:
@@ -341,10 +253,7 @@ def _read(path: Path) -> str:
 
 def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: dict[str, Any]) -> str:
     """The file with the entry."""
-    if client.is_toml:
-        alone = with_table("", (client.key, name), entry)
-    else:
-        alone = json.dumps({client.key: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+    alone = entry_text(client, name, entry)
     by_hand = f"add this to it by hand:\n{alone}"
     if _servers(before, path, client, by_hand).get(name) == entry:
         return before

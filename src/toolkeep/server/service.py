@@ -8,6 +8,7 @@ from toolkeep.limits import ServerLimits
 from toolkeep.server.api.approval_history import ApprovalHistory
 from toolkeep.server.api.call_index import CallIndex
 from toolkeep.server.api.health import Health
+from toolkeep.server.api.milestones import MilestoneReader
 from toolkeep.server.api.open_calls import RunningCalls
 from toolkeep.server.api.statistics import Statistics
 from toolkeep.server.api.verification import Verification
@@ -31,6 +32,7 @@ class Service:
     statistics: Statistics = field(default_factory=Statistics)
     history: ApprovalHistory = field(default_factory=ApprovalHistory)
     index: CallIndex = field(default_factory=CallIndex)
+    milestones: MilestoneReader = field(default_factory=MilestoneReader)
     verification: Verification = field(default_factory=Verification)
     metrics: "Metrics | None" = None
     has_traces: bool = False

@@ -20,6 +20,7 @@ from toolkeep.server.api import (
     bulk_routes,
     call_routes,
     definition_routes,
+    onboarding_routes,
     policy_routes,
     review_routes,
     session_routes,
@@ -207,5 +208,6 @@ ROUTES: Final = (
     *token_routes.ROUTES,
     *_HEALTH,
     *status_routes.ROUTES,
+    *onboarding_routes.ROUTES,
     *_ABOUT,
 )

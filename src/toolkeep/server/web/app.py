@@ -30,6 +30,7 @@ from toolkeep.server.web import (
     overview_page,
     policies_page,
     session_page,
+    start_page,
     tokens_page,
     tools_page,
     try_tool_page,
@@ -57,6 +58,7 @@ log = logging.getLogger("toolkeep.server")
 
 ROUTES: Final = (
     *overview_page.ROUTES,
+    *start_page.ROUTES,
     *approvals_page.ROUTES,
     *tools_page.ROUTES,
     *bulk_page.ROUTES,

@@ -13,6 +13,7 @@ from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
 from toolkeep.server.web.cookie_sessions import PERSON, Session
+from toolkeep.server.web.start_page import start_data
 from toolkeep.server.web.templates_env import WORKERS, places
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
@@ -41,6 +42,7 @@ async def _overview(service: Service, request: PageRequest) -> Response:
     if request.caller.has_scope(Scope.APPROVE):
         inbox = await approval_routes.inbox(keep, request.caller, limit=3)
     every = await asyncio.to_thread(keep.tools)
+    start = None if request.wants_part else await start_data(service, request)
     return request.renderer.page(
         request,
         "overview.html" if not request.wants_part else "parts/overview.html",
@@ -49,6 +51,7 @@ async def _overview(service: Service, request: PageRequest) -> Response:
         latency_chart=_latency(view),
         periods=[(one, _NAMES[one]) for one in PERIODS],
         hours=hours,
+        start=start if start and not start["onboarding"].is_done else None,
         inbox=inbox,
         tool_count=len(every),
         held=[t for t in every if t.state is ToolState.QUARANTINED and not keep.is_rejected(t.name)],

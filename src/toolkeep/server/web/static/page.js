@@ -142,6 +142,7 @@ document.addEventListener("click", async (event) => {
   else if (button.id === "theme") nextTheme(button);
   else if ("why" in button.dataset) showWhy(button);
   else if ("line" in button.dataset) goTo(button);
+  else if ("dismissStart" in button.dataset) dismissStart();
 });
 
 async function copy(button) {
@@ -165,6 +166,24 @@ function showLock(button) {
   for (const [slot, text] of Object.entries(said)) dialog.querySelector(`[data-slot=${slot}]`).textContent = text;
   dialog.showModal();
 }
+
+// The first steps, as this browser's choice: the page of their own shows them still.
+function dismissStart() {
+  try {
+    localStorage.setItem("toolkeep.start", "off");
+  } catch {
+    // Storage is closed: the choice counts for this page.
+  }
+  document.getElementById("start").remove();
+  document.getElementById("content").focus();
+  announce("First steps hidden");
+}
+
+// One of several panels, chosen by a list.
+document.addEventListener("change", ({ target }) => {
+  if (!target.dataset.shows) return;
+  for (const panel of document.querySelectorAll(`[data-panel="${target.dataset.shows}"]`)) panel.hidden = panel.dataset.value !== target.value;
+});
 
 // A cell of the matrix of agents and tools.
 function showWhy(button) {
@@ -503,6 +522,7 @@ function highlighted() {
 
 // --- begin -------------------------------------------------------------------------------------------------------
 
+if (document.documentElement.dataset.start === "off" && location.pathname === "/ui/") document.getElementById("start")?.remove();
 settle(document);
 listen();
 for (const input of document.querySelectorAll("input[data-for]")) showZoned(input);
