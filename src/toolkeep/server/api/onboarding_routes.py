@@ -32,7 +32,7 @@ ENTRY: Final = "toolkeep"
 """The name of the entry in a client, as `toolkeep install` calls it."""
 TOKEN: Final = "TOKEN"  # noqa: S105 -- stands for a token
 CLIENT_AGENT: Final = "mcp-local"
-_CLIENT_SCOPES: Final = (Scope.MCP, Scope.CALL)
+_CLIENT_SCOPES: Final = frozenset((Scope.MCP, Scope.CALL))
 
 
 class OnboardingStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,9 +159,7 @@ ROUTES: Final = (
         scopes=(Scope.TOKENS,),
         tag="about",
         parameters=(
-            Parameter(
-                name="agent", about="For clients that start toolkeep.", shortest=0, longest=64, default=""
-            ),
+            Parameter(name="agent", about="Of clients that start it.", shortest=0, longest=64, default=""),
         ),
         gives={200: ResponseSpec(about="The clients, by name.", kind=list[ClientView])},
         problems=(404,),

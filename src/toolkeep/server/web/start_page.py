@@ -45,13 +45,16 @@ async def _connect(service: Service, request: PageRequest) -> Response:
     agent, client = form.get("agent"), form.get("client")
     if agent not in agents:
         raise not_found("agent")
-    if client not in {one.client for one in onboarding_routes.list_clients(service.keep, "", agent)}:
+    listed = onboarding_routes.list_clients(service.keep, "", agent)
+    chosen = next((one for one in listed if one.client == client), None)
+    if chosen is None:
         raise not_found("client")
-    body = {"name": client, "agent": agent, "scopes": [Scope.MCP.value]}
-    made = await token_routes.make_token(
-        service.tokens, request.caller, converted(body, token_routes.TokenBody)
-    )
-    data = _clients(service, request, agent, client, made.token)
+    token = onboarding_routes.TOKEN
+    if chosen.takes_token:  # none is made that nobody needs
+        body = {"name": client, "agent": agent, "scopes": [Scope.MCP.value]}
+        said = converted(body, token_routes.TokenBody)
+        token = (await token_routes.make_token(service.tokens, request.caller, said)).token
+    data = _clients(service, request, agent, client, token)
     return request.renderer.page(request, "parts/connect.html", **data, agents=agents)
 
 
