@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ def open_world(
     folder: Path,
     tier: str = "enterprise",
     prepare: Callable[[Path], None] = lambda _: None,
+    tools: Sequence[Any] = (price, order),
     **options: Any,
 ) -> Iterator[World]:
     """Serve a keep of its own, with its state in a folder; `prepare` may write into its project first."""
@@ -103,7 +104,7 @@ def open_world(
         prepare(project)
         keep = open_keep(project=project, approver=defer_to_inbox, **{"approval_wait_s": 60, **options})
         with keep:
-            keep.register(price, order)
+            keep.register(*tools)
             codes = MemorySignInCodes()
             with running(keep, codes=codes) as server:
                 world = World(keep, server, codes)

@@ -2,13 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.mcp_server.environments import python_of
 from tests.server.web.conftest import Reader, World, open_world
+from toolkeep import ToolDefinition, tool
 from toolkeep.audit.receipt import verify_receipt
 from toolkeep.storage.log.file_records import FileRecord
 
@@ -168,3 +174,234 @@ def test_the_core_tier_sees_locks_that_name_the_tier(tmp_path: Path, browser: Br
         page.goto(f"{world.url}/ui/definitions/new")
         expect(page.get_by_role("button", name="Create")).to_be_disabled()
         context.close()
+
+
+# --- the first hour ------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[3]
+POLICY = """\
+@id("everybody-may-call")
+permit (principal, action, resource);
+
+@id("mail-to-customers-only")
+forbid (principal, action == Action::"call", resource == Tool::"send_mail")
+unless { context.arguments has to && context.arguments.to like "*@example.com" };
+"""
+
+
+@tool(effects="none")
+def order_status(order: int) -> str:
+    """Tell the status of an order.
+
+    Args:
+        order: The number of the order.
+    """
+    return f"Order {order}: delivered"
+
+
+@tool(danger="medium", side_effects=["None"])
+def send_mail(to: str, body: str) -> str:
+    """Send a mail.
+
+    Args:
+        to: The address.
+        body: The text.
+    """
+    return f"sent to {to}"
+
+
+def weather(description: str) -> ToolDefinition:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    return ToolDefinition.from_elsewhere(
+        {"name": "weather", "description": description, "inputSchema": schema}, origin="met"
+    )
+
+
+class Client:
+    """A real MCP client in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def say(self, name: str, **arguments: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"name": name, "arguments": arguments}) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        self.say(name, **arguments)
+        return self.hear()
+
+
+@contextmanager
+def connected(file: Path) -> Iterator[Client]:
+    program = ROOT / "tests" / "mcp_server" / "clients" / "configured.py"
+    words: Sequence[str] = [str(python_of("mcp")), str(program), str(file)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Client(process)
+        finally:
+            process.kill()
+
+
+class Person:
+    """Counts what a person does, and how long each step takes."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.steps: list[tuple[str, int, int, float]] = []
+        self._clicks = self._keys = 0
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        self._clicks = self._keys = 0
+        began = time.perf_counter()
+        yield
+        self.steps.append((name, self._clicks, self._keys, time.perf_counter() - began))
+
+    def click(self, what: Locator) -> None:
+        what.click()
+        self._clicks += 1
+
+    def choose(self, label: str, option: str) -> None:
+        self.page.get_by_label(label, exact=True).select_option(option)
+        self._clicks += 2
+
+    def go(self, name: str) -> None:
+        """By the navigation."""
+        self.click(self.page.get_by_role("navigation", name="Main").get_by_role("link", name=name))
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+        self._keys += 1
+
+    def fill(self, label: str, text: str) -> None:
+        """Into a field that a click went to."""
+        self.page.get_by_role("textbox", name=label, exact=True).fill(text)
+        self._clicks += 1
+
+    def button(self, name: str) -> None:
+        self.click(self.page.get_by_role("button", name=name))
+
+
+def documented(path: Path) -> dict[str, tuple[int, int]]:
+    """Clicks and keys of each step, as the documentation has them."""
+    rows = re.findall(r"^\| (.+?) \| (\d+) \| (\d+) \| [\d.]+ s \|$", path.read_text(), re.MULTILINE)
+    return {name: (int(clicks), int(keys)) for name, clicks, keys in rows}
+
+
+@pytest.mark.spec("WEB-2", "POL-4", "POL-5")
+def test_the_first_hour_of_a_keep(tmp_path: Path, browser: Browser) -> None:
+    with open_world(tmp_path, tools=()) as world:
+        context = browser.new_context(
+            reduced_motion="reduce",
+            viewport={"width": 1280, "height": 800},
+            permissions=["clipboard-write"],
+        )
+        reader = Reader(context, world).sign_in()
+        person = Person(reader.page)
+        live_through(person, world, tmp_path)
+        assert [said for said in reader.said if "AbortError" not in said] == []
+        context.close()
+    for name, clicks, keys, seconds in person.steps:
+        print(f"| {name} | {clicks} | {keys} | {seconds:.1f} s |")
+    made = {name: (clicks, keys) for name, clicks, keys, _ in person.steps}
+    assert made == documented(ROOT / "docs" / "page.md")
+
+
+def live_through(person: Person, world: World, folder: Path) -> None:
+    page, keep = person.page, world.keep
+    steps = page.locator(".first-steps li")
+    expect(page.locator(".first-steps .done")).to_have_count(0)
+    keep.register(order_status, send_mail, weather("Tell the weather."))
+
+    with person.step("Connect a client"):
+        person.choose("Client", "cursor")
+        person.button("Make a token")
+        copy = page.get_by_role("button", name="Copy the configuration of Cursor")
+        expect(copy).to_be_focused()
+        person.click(copy)
+        expect(page.locator("#announce")).to_have_text("Copied")
+        file = folder / "mcp.json"
+        file.write_text(page.get_by_label("Configuration of Cursor").inner_text())
+    with connected(file) as client:
+        assert {"order_status", "send_mail", "weather"} <= set(client.hear())
+
+        with person.step("First call"):
+            assert client.call("order_status", order=1042)["text"] == "Order 1042: delivered"
+            expect(page.get_by_role("link", name="The first call that went well")).to_be_visible()
+            assert [one.get_attribute("class") for one in steps.all()] == ["done", "done", "done", ""]
+
+        with person.step("A refused call, understood and mended"):
+            assert client.call("order_status", ordr=1042)["is_error"]
+            person.click(page.locator(".figure", has_text="Refused").get_by_role("link"))
+            person.click(page.get_by_role("link", name="order_status"))
+            expect(page.locator(".verdict")).to_contain_text("'ordr'")
+            person.button("Try again")
+            expect(page.get_by_role("button", name="Take the repair")).to_be_focused()
+            person.press("Enter")
+            person.click(page.locator("#as-json").get_by_role("button", name="Call"))
+            expect(page.locator("#outcome")).to_be_in_viewport()
+            expect(page.locator("#outcome")).to_contain_text("It went well")
+
+        with person.step("Approve by keyboard"):
+            client.say("send_mail", to="ada@example.com", body="It was sent.")
+            person.go("Approvals")
+            expect(page.get_by_role("heading", name="mcp-local wants to call send_mail")).to_be_visible()
+            # No key answers a question that has just appeared.
+            page.evaluate("new Promise(go => setTimeout(go, shownAt + WAIT_MS - performance.now() + 1))")
+            person.press("a")
+            assert client.hear()["text"] == "sent to ada@example.com"
+            expect(page.locator(".answered")).to_be_in_viewport()
+
+        with person.step("Always, one argument left free"):
+            client.say("send_mail", to="bob@example.org", body="It was sent.")
+            expect(page.locator(".waiting-item")).to_have_count(1)
+            person.press("j")
+            person.click(page.locator(".remember > summary"))
+            person.click(page.get_by_role("checkbox", name="body"))
+            expect(page.locator("#covers")).to_contain_text("bob@example.org")
+            person.button("Always")
+            assert client.hear()["text"] == "sent to bob@example.org"
+
+        with person.step("The rule is in force"):
+            assert client.call("send_mail", to="bob@example.org", body="Another text.")["text"]
+            expect(page.locator("#rules")).to_contain_text("send_mail")
+
+        with person.step("Review and accept a changed tool"):
+            keep.register(weather("Tell the weather, and the forecast."))
+            person.go("Overview")
+            person.click(page.locator(".message.warn").get_by_role("link", name="weather"))
+            expect(page.get_by_label("Difference of description")).to_contain_text("+Tell the weather, and")
+            person.fill("Type weather to confirm", "weather")
+            person.button("Accept this definition")
+            expect(page.get_by_text("In quarantine")).to_have_count(0)
+            assert keep.get("weather").is_enabled
+
+        with person.step("Write policies, replay, put in force"):
+            person.go("Policies")
+            person.click(page.get_by_role("link", name="New policies"))
+            person.fill("Name", "mail")
+            person.click(page.locator("#policy-form .cm-content"))
+            page.keyboard.press("Control+a")
+            page.keyboard.insert_text(POLICY)
+            person.button("Replay recorded calls")
+            expect(page.locator("#replayed")).to_contain_text("would be decided otherwise")
+            person.fill("Type its name to confirm", "mail")
+            person.button("Put in force")
+            page.wait_for_url("**/ui/policies")
+            assert client.call("send_mail", to="bob@example.org", body="Again.")["is_error"]
+
+        with person.step("Export the log"):
+            person.go("Audit")
+            link = page.get_by_role("link", name="JSONL")
+            address = world.url + str(link.get_attribute("href"))
+            with page.expect_download() as download:
+                person.click(link)
+            assert download.value.suggested_filename == "calls.jsonl"
+            calls = [json.loads(line) for line in page.context.request.get(address).text().splitlines()]
+            assert [one["tool"] for one in calls].count("send_mail") == 4

@@ -185,6 +185,12 @@ document.addEventListener("change", ({ target }) => {
   for (const panel of document.querySelectorAll(`[data-panel="${target.dataset.shows}"]`)) panel.hidden = panel.dataset.value !== target.value;
 });
 
+// A replay is about the text as it was then.
+document.getElementById("policy-form")?.addEventListener("input", () => {
+  htmx.trigger("#replay", "htmx:abort");
+  document.getElementById("replayed").replaceChildren();
+});
+
 // A cell of the matrix of agents and tools.
 function showWhy(button) {
   const dialog = document.getElementById("why");
