@@ -162,6 +162,7 @@ CHANGES = [
     "/ui/policies:explain",
     "/ui/policies:check",
     "/ui/policies:put",
+    "/ui/start:connect",
     "/ui/policies:drop",
     "/ui/tokens",
     "/ui/tokens/0123:revoke",

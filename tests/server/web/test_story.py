@@ -361,6 +361,7 @@ def live_through(person: Person, world: World, folder: Path) -> None:
         with person.step("Always, one argument left free"):
             client.say("send_mail", to="bob@example.org", body="It was sent.")
             expect(page.locator(".waiting-item")).to_have_count(1)
+            expect(page.locator(".waiting-item")).to_contain_text("bob@example.org")
             person.press("j")
             person.click(page.locator(".remember > summary"))
             person.click(page.get_by_role("checkbox", name="body"))
