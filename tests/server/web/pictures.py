@@ -28,8 +28,8 @@ THEMES = ("light", "dark")
 CONFIGURATION = """\
 tier: enterprise
 agents:
-  support: {capabilities: ["fs.read:.", "fs.write:."], permissions: [tool.filesystem.read, tool.filesystem.write]}
-  research: {capabilities: ["fs.read:."], permissions: [tool.filesystem.read]}
+  support: {capabilities: ["fs.read:PROJECT", "fs.write:PROJECT"], permissions: [tool.filesystem.read, tool.filesystem.write]}
+  research: {capabilities: ["fs.read:PROJECT"], permissions: [tool.filesystem.read]}
   nightly: {}
   writer: {}
 flow: {budget: {calls: 500/hour, questions: 20/day}}
@@ -107,13 +107,14 @@ def ask(world: World) -> None:
     world.call_meanwhile("refund", {"order": 1042, "cents": 2400}, agent="support", session="morning-support")
     mail = {"to": "ada@example.com", "subject": "Your refund", "body": MAIL}
     world.call_meanwhile("send_mail", mail, agent="support", session="morning-support")
-    notes = {"path": "notes.md", "content": "# Notes\n\n- Order 1042 was refunded.\n"}
+    notes = {"path": f"{world.keep.project}/notes.md", "content": "# Notes\n\n- Order 1042 was refunded.\n"}
     world.call_meanwhile("write_file", notes, agent="support", session="morning-support")
 
 
 def _prepare(project: Path) -> None:
     home = project.parent / "home" / ".agent"
-    (home / "config.yml").write_text(CONFIGURATION + "policies: [policies.cedar]\n")
+    configuration = CONFIGURATION.replace("PROJECT", str(project)) + "policies: [policies.cedar]\n"
+    (home / "config.yml").write_text(configuration)
     (home / "policies.cedar").write_text(POLICIES)
     (project / "notes.md").write_text("# Notes\n\n- Call the customer of order 1042 back.\n")
 
@@ -181,15 +182,25 @@ def look(browser: Browser, world: World, options: argparse.Namespace) -> None:
         context.close()
 
 
+ILLUSTRATED = (
+    "overview", "start", "approval", "tools", "tool", "agents", "audit", "call", "session", "policies", "tokens",
+)  # fmt: skip
+"""The pages that the documentation shows."""
+
+
 def illustrate(browser: Browser, world: World) -> None:
     """The pictures of the documentation."""
     context = browser.new_context(
-        reduced_motion="reduce", viewport={"width": 1280, "height": 800}, color_scheme="light"
+        reduced_motion="reduce", viewport={"width": 1280, "height": 760}, color_scheme="light"
     )
     reader = Reader(context, world).sign_in()
-    for name, path in places(reader.page, world).items():
-        if (DOCS / f"{name}.png").exists():
-            take(reader, path, DOCS / f"{name}.png", whole=False)
+    page, found = reader.page, places(reader.page, world)
+    page.goto(f"{world.url}/ui/audit?tool=refund&agent=research")
+    found |= {"start": "/ui/start", "call": _first(page, "a[href*='/ui/calls/']")}
+    page.goto(f"{world.url}/ui/approvals")
+    found["approval"] = _first(page, ".waiting-list a:has-text('write_file')")
+    for name in ILLUSTRATED:
+        take(reader, found[name], DOCS / f"{name}.png", whole=False)
 
 
 def main() -> None:
