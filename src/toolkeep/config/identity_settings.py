@@ -23,13 +23,26 @@ class ClaimGrant(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...]
 
 
+class PageSignIn(msgspec.Struct, frozen=True, kw_only=True):
+    """How people sign in to the page with a provider, and what each of them may do there."""
+
+    client_id: str
+    grants: tuple[ClaimGrant, ...]
+    """By claims of the ID token; the first that matches counts."""
+    client_secret_file: str = ""
+    """A file with the client's secret; empty for a public client, which PKCE alone protects."""
+    label: str = ""
+    scope: str = "openid"
+
+
 class Issuer(msgspec.Struct, frozen=True, kw_only=True):
     """An issuer of access tokens, and what each of them grants."""
 
     issuer: str
     audience: str
     algorithm: str
-    grants: tuple[ClaimGrant, ...]
+    grants: tuple[ClaimGrant, ...] = ()
+    page: PageSignIn | None = None
     keys: str = ""
     """The URL of its keys; empty where its metadata names it."""
     host: str = ""
@@ -62,6 +75,56 @@ _URL: Final[Data] = {
     "maxLength": 1024,
     "pattern": r"^(https://|http://(127\.0\.0\.1|\[::1\]):)[^\s@?#]+$",
 }
+_GRANTS: Final[Data] = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 1000,
+    "description": "What its tokens grant. The first that matches counts.",
+    "items": {
+        "type": "object",
+        "required": ["claims", "agent", "scopes"],
+        "properties": {
+            "claims": {
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": 16,
+                "additionalProperties": _TEXT,
+                "description": "Claims that it must have: equal, or a list with it.",
+            },
+            "agent": {**_TEXT, "description": "The agent that its calls are made as."},
+            "scopes": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"enum": list(dict.fromkeys((*Scope, *ROLES)))},
+                "description": "Scopes, or names of roles.",
+            },
+        },
+    },
+}
+_PAGE: Final[Data] = {
+    "type": "object",
+    "description": "Lets people sign in to the page with it.",
+    "required": ["client_id", "grants"],
+    "properties": {
+        "client_id": {**_TEXT, "description": "The client that it knows this server as."},
+        "client_secret_file": {
+            **_TEXT,
+            "maxLength": 1024,
+            "description": "A file with the client's secret; without one, the client is public.",
+        },
+        "label": {**_TEXT, "maxLength": 64, "description": "What the button says."},
+        "scope": {
+            "type": "string",
+            "pattern": "^openid( [!#-~]+)*$",
+            "maxLength": 256,
+            "description": "What is asked for: `openid`, and what the claims of `grants` need.",
+        },
+        "grants": {
+            **_GRANTS,
+            "description": "What people may do, by claims of their ID token; the first counts.",
+        },
+    },
+}
 IDENTITY: Final[Data] = {
     "type": "object",
     "description": "OpenID Connect issuers whose access tokens the server takes, beside its own tokens.",
@@ -72,7 +135,7 @@ IDENTITY: Final[Data] = {
             "description": "The issuers, and what their tokens grant.",
             "items": {
                 "type": "object",
-                "required": ["issuer", "audience", "algorithm", "grants"],
+                "required": ["issuer", "audience", "algorithm"],
                 "properties": {
                     "issuer": {**_URL, "description": "As its tokens say in `iss`, exactly."},
                     "audience": {
@@ -108,31 +171,10 @@ IDENTITY: Final[Data] = {
                         "description": "A scope counts only if the token's `scope` names it, too.",
                     },
                     "grants": {
-                        "type": "array",
-                        "minItems": 1,
-                        "maxItems": 1000,
-                        "description": "What its tokens grant. The first that matches counts.",
-                        "items": {
-                            "type": "object",
-                            "required": ["claims", "agent", "scopes"],
-                            "properties": {
-                                "claims": {
-                                    "type": "object",
-                                    "minProperties": 1,
-                                    "maxProperties": 16,
-                                    "additionalProperties": _TEXT,
-                                    "description": "Claims that it must have: equal, or a list with it.",
-                                },
-                                "agent": {**_TEXT, "description": "The agent that its calls are made as."},
-                                "scopes": {
-                                    "type": "array",
-                                    "minItems": 1,
-                                    "items": {"enum": list(dict.fromkeys((*Scope, *ROLES)))},
-                                    "description": "Scopes, or names of roles.",
-                                },
-                            },
-                        },
+                        **_GRANTS,
+                        "description": "What its access tokens grant. The first that matches counts.",
                     },
+                    "page": _PAGE,
                 },
             },
         }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolkeep.config.identity_settings import IdentitySettings
 from toolkeep.keep.keep import Keep
@@ -26,6 +26,7 @@ from toolkeep.stores.api_tokens import Tokens
 
 if TYPE_CHECKING:
     from toolkeep.server.oidc.access_tokens import AccessTokens
+    from toolkeep.server.oidc.people import PeopleSignIn
     from toolkeep.telemetry.metrics import Metrics
 
 
@@ -53,10 +54,11 @@ def make_app(
     hosts = frozenset(hosts)
     if has_traces:
         start_traces(keep)
+    providers = open_providers(identity) if identity else None
     service = Service(
         keep=keep,
         tokens=tokens,
-        authenticator=BearerAuth(tokens, foreign=access_tokens(identity) if identity else None),
+        authenticator=BearerAuth(tokens, foreign=providers.tokens if providers else None),
         limits=limits,
         calls=RunningCalls(keep),
         health=Health(keep, {name: partial(check, keep) for name, check in _CHECKS.items()}),
@@ -77,21 +79,31 @@ def make_app(
     app.on_shutdown_start(mcp.let_go)
     app.on_shutdown_end(mcp.close)
     if codes is not None:
-        _add_page(app, codes)
+        _add_page(app, codes, providers.people if providers else None)
     if witness is not None:
         app.mount("/witness", WitnessApp(witness, "/witness"))
     return app
 
 
-def access_tokens(identity: IdentitySettings) -> "AccessTokens":
-    """Recognizes the tokens of the configured issuers."""
+class Providers(NamedTuple):
+    """The configured identity providers."""
+
+    tokens: "AccessTokens"
+    people: "PeopleSignIn | None"
+    """None if people sign in with none of them."""
+
+
+def open_providers(identity: IdentitySettings) -> Providers:
+    """Recognizes the tokens of the configured issuers, and signs people in with them."""
     from toolkeep.server.oidc.access_tokens import AccessTokens
     from toolkeep.server.oidc.issuer_documents import IssuerDocuments
     from toolkeep.server.oidc.issuer_keys import IssuerKeys
+    from toolkeep.server.oidc.people import PeopleSignIn
 
-    return AccessTokens(
-        {one.issuer: (one, IssuerKeys(one, IssuerDocuments(one).keys)) for one in identity.issuers}
-    )
+    known = [(one, IssuerDocuments(one)) for one in identity.issuers]
+    tokens = AccessTokens({one.issuer: (one, IssuerKeys(one, documents.keys)) for one, documents in known})
+    people = PeopleSignIn(tokens, known) if any(one.page for one, _ in known) else None
+    return Providers(tokens, people)
 
 
 def start_metrics(keep: Keep) -> "Metrics":
@@ -145,10 +157,10 @@ _CHECKS: Final[dict[str, Callable[[Keep], bool | None]]] = {
 }
 
 
-def _add_page(app: KeepApp, codes: SignInCodes) -> None:
+def _add_page(app: KeepApp, codes: SignInCodes, people: "PeopleSignIn | None") -> None:
     from toolkeep.server.web.app import PageApp, redirect_to_page
 
-    page = PageApp(app, codes)
+    page = PageApp(app, codes, people)
     app.mount("/ui", page)
     app.mount("/", redirect_to_page)
     app.on_shutdown_start(page.close)

@@ -89,7 +89,7 @@ def check_confirmed(said: Confirmation, name: str, now: float) -> None:
         raise RequestRefused(
             Code.NOT_CONFIRMED,
             "your sign-in is older than five minutes",
-            hint="sign in again in this browser (toolkeep token link), then repeat it here",
+            hint="sign in again in this browser (provider, or toolkeep token link), then repeat it here",
         )
     if said.typed_name.strip() != name:
         raise RequestRefused(

@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jiter
@@ -18,7 +18,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 
 from toolkeep.calls import Identity
-from toolkeep.config.identity_settings import Issuer
+from toolkeep.config.identity_settings import ClaimGrant, Issuer
 from toolkeep.server.oidc.issuer_keys import IssuerKeys, Key
 from toolkeep.stores.api_tokens import Scope, Token, read_scopes
 from toolkeep.text.display import echo_name
@@ -29,7 +29,7 @@ TOKEN_BYTES: Final = 8192
 """Real ones have up to 3 KB; with more, many groups are in them, and headers of proxies overflow."""
 _HEADER_BYTES: Final = 512
 """In base64: an algorithm, a type and a key id take 100. The signature library takes no more."""
-_LEEWAY_SECONDS: Final = 30.0
+LEEWAY_SECONDS: Final = 30.0
 """By which clocks of two machines may differ that are set by NTP, with room."""
 _REMEMBERED: Final = 10_000
 """Tokens that were verified, a few hundred bytes each; then all are verified anew."""
@@ -95,25 +95,26 @@ class AccessTokens:
         _, keys = self._issuers[verified.issuer]
         return verified.token.is_live(self._clock()) and keys.has(verified.key_id, verified.key)
 
+    async def verified_claims(self, text: str, types: tuple[str, ...]) -> tuple[Issuer, Mapping[str, Any]]:
+        """Issuer and claims of a token of another type; raises `TokenInvalid`.
+
+        Its signature and times are checked; whom it is for, and what it is about, is not.
+        """
+        issuer, claims, _, _ = await self._signed(text, types)
+        _check_times(claims, issuer, self._clock())
+        return issuer, claims
+
     async def _verify(self, text: str) -> _Verified:
-        header, claims = _read(text)
-        named = claims.get("iss")
-        found = self._issuers.get(named) if isinstance(named, str) else None
-        if found is None:
-            raise TokenInvalid("no issuer of the configuration made it")
-        issuer, keys = found
-        key_id = _check_header(header, issuer)
-        key = await keys.find(key_id)
-        if key is None:
-            raise TokenInvalid("its issuer has no such key")
-        try:
-            jws.deserialize_compact(text, key, algorithms=[issuer.algorithm])
-        except (JoseError, ValueError) as error:
-            raise TokenInvalid("its signature is wrong") from error
+        issuer, claims, key_id, key = await self._signed(text, None)
         expires_at, issued_at = _check_times(claims, issuer, self._clock())
-        _check_audience(claims, issuer)
-        subject, client = _subject(claims)
-        agent, scopes = _granted(claims, issuer)
+        if not is_for(claims, issuer.audience):
+            raise TokenInvalid("it is for another resource")
+        subject, client = subject_of(claims)
+        agent, scopes = granted(claims, issuer.grants)
+        if issuer.limits_scopes:
+            named = claims.get("scope")
+            said = named.split(" ") if isinstance(named, str) else ()
+            scopes = tuple(scope for scope in scopes if scope.value in said)
         # The same for every token of a subject: a new one brings no new rate limit and no clean session.
         identity = hashlib.sha256("\0".join((issuer.issuer, subject, client)).encode()).hexdigest()[:16]
         token = Token(
@@ -128,6 +129,26 @@ class AccessTokens:
             ),
         )
         return _Verified(token, issuer.issuer, key_id, key)
+
+    async def _signed(
+        self, text: str, types: tuple[str, ...] | None
+    ) -> tuple[Issuer, Mapping[str, Any], str, Key]:
+        """Issuer, claims and key of a token whose signature is right; without types, of an access token."""
+        header, claims = _read(text)
+        named = claims.get("iss")
+        found = self._issuers.get(named) if isinstance(named, str) else None
+        if found is None:
+            raise TokenInvalid("no issuer of the configuration made it")
+        issuer, keys = found
+        key_id = _check_header(header, issuer, _TYPES[issuer.token_type] if types is None else types)
+        key = await keys.find(key_id)
+        if key is None:
+            raise TokenInvalid("its issuer has no such key")
+        try:
+            jws.deserialize_compact(text, key, algorithms=[issuer.algorithm])
+        except (JoseError, ValueError) as error:
+            raise TokenInvalid("its signature is wrong") from error
+        return issuer, claims, key_id, key
 
 
 def _read(text: str) -> _Read:
@@ -152,15 +173,15 @@ def _object(part: str) -> dict[str, Any]:
     return data
 
 
-def _check_header(header: Mapping[str, Any], issuer: Issuer) -> str:
+def _check_header(header: Mapping[str, Any], issuer: Issuer, types: tuple[str, ...]) -> str:
     """The id of its key."""
     if header.get("alg") != issuer.algorithm:
         raise TokenInvalid("it is signed by another algorithm")
     if any(name in header for name in _REFUSED_HEADERS):
         raise TokenInvalid("it says itself how it is to be checked")
-    kind = header.get("typ")
-    if not isinstance(kind, str) or kind.lower() not in _TYPES[issuer.token_type]:
-        raise TokenInvalid("it is no access token")
+    kind = header.get("typ", "")
+    if not isinstance(kind, str) or kind.lower() not in types:
+        raise TokenInvalid("it is no access token" if "at+jwt" in types else "it is of another type")
     key_id = header.get("kid")
     if not isinstance(key_id, str) or not key_id:
         raise TokenInvalid("it names no key")
@@ -169,31 +190,32 @@ def _check_header(header: Mapping[str, Any], issuer: Issuer) -> str:
 
 def _check_times(claims: Mapping[str, Any], issuer: Issuer, now: float) -> tuple[float, float]:
     """When it ends, and when it was made."""
-    expires_at, issued_at = _number(claims, "exp"), _number(claims, "iat")
-    if now >= expires_at + _LEEWAY_SECONDS:
+    expires_at, issued_at = number_of(claims, "exp"), number_of(claims, "iat")
+    if now >= expires_at + LEEWAY_SECONDS:
         raise TokenInvalid("it has expired")
-    if issued_at > now + _LEEWAY_SECONDS or _number(claims, "nbf", issued_at) > now + _LEEWAY_SECONDS:
+    if issued_at > now + LEEWAY_SECONDS or number_of(claims, "nbf", issued_at) > now + LEEWAY_SECONDS:
         raise TokenInvalid("it does not count yet")
     if expires_at - issued_at > issuer.max_hours * 3600:
         raise TokenInvalid("it lives longer than tokens of its issuer may")
-    return expires_at + _LEEWAY_SECONDS, issued_at
+    return expires_at + LEEWAY_SECONDS, issued_at
 
 
-def _number(claims: Mapping[str, Any], name: str, default: float | None = None) -> float:
+def number_of(claims: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    """A claim that is a time; raises `TokenInvalid`."""
     value = claims.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e11:
         raise TokenInvalid(f"its {name} is no time")
     return float(value)
 
 
-def _check_audience(claims: Mapping[str, Any], issuer: Issuer) -> None:
+def is_for(claims: Mapping[str, Any], wanted: str) -> bool:
+    """Whether `aud` names an audience."""
     audience = claims.get("aud")
     named = [audience] if isinstance(audience, str) else audience
-    if not isinstance(named, list) or issuer.audience not in named:
-        raise TokenInvalid("it is for another resource")
+    return isinstance(named, list) and wanted in named
 
 
-def _subject(claims: Mapping[str, Any]) -> tuple[str, str]:
+def subject_of(claims: Mapping[str, Any]) -> tuple[str, str]:
     """Whom it names, and the client that it was given to."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= _SUBJECT_CHARS or "\0" in subject:
@@ -211,16 +233,11 @@ def _token_id(claims: Mapping[str, Any]) -> str:
     return token_id
 
 
-def _granted(claims: Mapping[str, Any], issuer: Issuer) -> tuple[str, tuple[Scope, ...]]:
+def granted(claims: Mapping[str, Any], grants: Sequence[ClaimGrant]) -> tuple[str, tuple[Scope, ...]]:
     """Agent and scopes of the first grant that matches."""
-    for grant in issuer.grants:
+    for grant in grants:
         if all(_matches(claims.get(name), wanted) for name, wanted in grant.claims.items()):
-            scopes = read_scopes(grant.scopes)
-            if issuer.limits_scopes:
-                named = claims.get("scope")
-                said = named.split(" ") if isinstance(named, str) else ()
-                scopes = tuple(scope for scope in scopes if scope.value in said)
-            return grant.agent, scopes
+            return grant.agent, read_scopes(grant.scopes)
     raise TokenInvalid("no grant of the configuration matches its claims")
 
 

@@ -6,7 +6,9 @@ issuer said.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import jiter
 
@@ -45,7 +47,38 @@ class IssuerDocuments:
 
     async def metadata(self) -> dict[str, Any]:
         """Its metadata (OpenID Connect Discovery); raises `KeysUnavailable`."""
-        return await self._metadata(Budget(_BOUNDS))
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return await self._metadata(Budget(_BOUNDS))
+        except TimeoutError as error:
+            raise KeysUnavailable(f"it did not answer in {_SECONDS:g} s") from error
+
+    def may_ask(self, url: str) -> bool:
+        """Whether a URL that its metadata names is https, or in the scope of the configuration."""
+        try:
+            host = read_url(url)
+        except HostRefused:
+            return False
+        return host.scheme == "https" or any(scope.contains(host) for scope in self._named)
+
+    async def post_form(
+        self, url: str, fields: Mapping[str, str], headers: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Its answer to a form; raises `KeysUnavailable`."""
+        body = urlencode(fields).encode()
+        given = (("Accept", "application/json"), *headers.items())
+        request = Request(
+            method="POST",
+            url=url,
+            headers=given,
+            body=body,
+            content_type="application/x-www-form-urlencoded",
+        )
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return await self._asked(request, Budget(_BOUNDS))
+        except TimeoutError as error:
+            raise KeysUnavailable(f"it did not answer in {_SECONDS:g} s") from error
 
     async def _metadata(self, budget: Budget) -> dict[str, Any]:
         issuer = self._issuer.issuer
@@ -62,13 +95,17 @@ class IssuerDocuments:
         return url
 
     async def _document(self, url: str, budget: Budget) -> dict[str, Any]:
+        request = Request(method="GET", url=url, headers=(("Accept", "application/json"),))
+        return await self._asked(request, budget)
+
+    async def _asked(self, request: Request, budget: Budget) -> dict[str, Any]:
         try:
-            host = read_url(url)
-            if host.scheme != "https" and not any(scope.contains(host) for scope in self._named):
+            host = read_url(request.url)
+            if not self.may_ask(request.url):
                 raise KeysUnavailable("it names a URL that is not https")
             # A public address, whatever the name says; a private one only in the scope of the configuration.
-            reach = HostAllowlist(reads=(HostScope.of(host), *self._named))
-            request = Request(method="GET", url=url, headers=(("Accept", "application/json"),))
+            scopes = (HostScope.of(host), *self._named)
+            reach = HostAllowlist(reads=scopes, writes=scopes if request.method == "POST" else ())
             answer = await fetch(request, reach, budget, _DOCUMENT_BYTES, redirects=0)
         except HostRefused as error:
             raise KeysUnavailable("it names something that is no URL") from error

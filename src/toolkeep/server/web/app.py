@@ -42,16 +42,18 @@ from toolkeep.server.web.browser_security import (
     not_from_page,
     security_headers,
 )
-from toolkeep.server.web.cookie_sessions import COOKIE, Session, Sessions
+from toolkeep.server.web.cookie_sessions import Session, Sessions
 from toolkeep.server.web.live_updates import LiveUpdates
+from toolkeep.server.web.people_page import ATTEMPT, LOGOUT, PeoplePage, attempt_cookie, cookie_of
 from toolkeep.server.web.static_files import PREFIX, Assets
 from toolkeep.server.web.templates_env import Renderer
-from toolkeep.server.web.web_request import PageRequest
+from toolkeep.server.web.web_request import Form, PageRequest
 from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
 from toolkeep.stores.api_tokens import Scope as TokenScope
 
 if TYPE_CHECKING:
     from toolkeep.server.asgi_app import KeepApp
+    from toolkeep.server.oidc.people import PeopleSignIn
 
 
 log = logging.getLogger("toolkeep.server")
@@ -81,7 +83,7 @@ _FOREVER: Final = (b"cache-control", b"public, max-age=31536000, immutable")
 class PageApp:
     """Serves the web interface of one keep."""
 
-    def __init__(self, app: "KeepApp", codes: SignInCodes) -> None:
+    def __init__(self, app: "KeepApp", codes: SignInCodes, people: "PeopleSignIn | None" = None) -> None:
         self._app = app
         self._codes = codes
         self._service = app.service
@@ -98,6 +100,7 @@ class PageApp:
             key=shared.page_key() if shared else None,
             signed_out=shared.signed_out() if shared else None,
         )
+        self._people = PeoplePage(people, self.sessions, app.service) if people else None
         self._revocations = RevocationWatch(self.sessions.find)
         self._listeners = LiveUpdates(app.service)
 
@@ -137,6 +140,8 @@ class PageApp:
             return Response(303, b"", b"text/plain", ((b"location", b"/ui/"),))
         if request.path == SIGN_IN:
             return await self._sign_in(request)
+        if request.path == LOGOUT and self._people is not None:
+            return await self._people.log_out(request)
         if request.session is None:
             return self._to_sign_in(request)
         if request.method != "GET":
@@ -179,9 +184,14 @@ class PageApp:
                 "sign_in.html",
                 is_signed_in=request.session is not None,
                 address=self._base(request),
+                providers=self._people.choices() if self._people else (),
             )
         check_origin(request.headers, self._base(request))
         form = await request.form()
+        if self._people is not None and "begin" in form:
+            return await self._people.begin(request, form, self._base(request), self._cookie_name(request))
+        if self._people is not None and "answer" in form:
+            return await self._answer_of_provider(request, form, self._people)
         # The code comes in the body of a POST: the page takes it from the URL's fragment, which browsers send
         # neither to servers nor in `Referer`, so it is in no access log.
         code, token = form.get("code"), form.get("token").strip()
@@ -199,6 +209,13 @@ class PageApp:
             )
         cookie = self._set_cookie(request, begun.cookie)
         return Response(200, begun.key.encode(), b"text/plain", (cookie, *security_headers(request.nonce)))
+
+    async def _answer_of_provider(self, request: PageRequest, form: Form, people: "PeoplePage") -> Response:
+        name = self._cookie_name(request)
+        begun = await people.finish(request, form, cookie_of(request, f"{name}{ATTEMPT}"))
+        over = attempt_cookie(name, "", self._base(request))
+        headers = (self._set_cookie(request, begun.cookie), over, *security_headers(request.nonce))
+        return Response(200, begun.key.encode(), b"text/plain", headers)
 
     def _to_sign_in(self, request: PageRequest) -> Response:
         if request.wants_part or request.method != "GET":
@@ -241,11 +258,7 @@ class PageApp:
 
         Another program on this host can set a second cookie of the same name; neither is trusted then.
         """
-        wanted = self._cookie_name(request)
-        given = request.headers.raw(b"cookie").decode("latin-1").split(";")
-        pairs = (part.strip().partition("=") for part in given)
-        found = [value for name, _, value in pairs if name == wanted]
-        return found[0] if len(found) == 1 and COOKIE.fullmatch(found[0]) else ""
+        return cookie_of(request, self._cookie_name(request))
 
     def _set_cookie(self, request: PageRequest, value: str, *, ends: bool = False) -> Header:
         # HttpOnly: scripts cannot read it. SameSite=Strict: other sites cannot send it. Path: not sent to the

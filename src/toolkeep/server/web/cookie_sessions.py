@@ -24,13 +24,17 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from toolkeep.limits import SESSION_HOURS
 from toolkeep.server.http.bearer_auth import BearerAuth, Caller
-from toolkeep.stores.api_tokens import Scope
+from toolkeep.server.oidc.person import Attempt, Person
+from toolkeep.stores.api_tokens import TOKEN_PREFIX, Scope
+from toolkeep.text.display import echo_name
 
 OPERATOR: Final = "operator"
 PERSON: Final = "operator:page"
 """Approver name of a person who signed in with a link: as at the terminal, and not that of the agent."""
-COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{64,1024}")
+COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{64,3584}")
+"""Browsers store 4,096 bytes of a cookie with its name and attributes."""
 _ABOUT: Final = b"toolkeep page session"
+_ATTEMPT: Final = b"toolkeep page sign-in"
 _NONCE_BYTES: Final = 12
 """As ChaCha20-Poly1305 takes."""
 _TAB: Final = re.compile(r"([A-Za-z0-9_-]{22})([A-Za-z0-9_-]{43})")
@@ -43,7 +47,9 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
     began_at: float
     key_hash: bytes
     token: str
-    """The bearer token that signed in; empty for a link."""
+    """The bearer token that signed in; empty for a link, and for a person of a provider."""
+    person: Person | None = None
+    """Whom an identity provider vouched for."""
 
 
 class Session(msgspec.Struct, kw_only=True, eq=False):
@@ -56,7 +62,10 @@ class Session(msgspec.Struct, kw_only=True, eq=False):
     """The caller for answers to approval requests."""
     key_hash: bytes
     began_at: float
+    signed_in_at: float
+    """When the person proved who they are, as far as is known; else 0."""
     ends_at: float
+    is_of_provider: bool = False
 
     def __repr__(self) -> str:
         """Without the key."""
@@ -120,14 +129,35 @@ class Sessions:
 
     async def begin_bearer(self, token: str) -> NewSession | None:
         """Start a session with the rights of a token."""
-        return None if await self._authenticator.look_up(token) is None else self._begin(token)
+        # People of a provider sign in through it: an access token of theirs was given to a program.
+        if not token.startswith(TOKEN_PREFIX) or await self._authenticator.look_up(token) is None:
+            return None
+        return self._begin(token)
 
-    def _begin(self, token: str) -> NewSession:
+    def begin_person(self, person: Person) -> NewSession | None:
+        """Start a session of a person whom a provider vouches for; None if its names are too long."""
+        begun = self._begin("", person)
+        return begun if COOKIE.fullmatch(begun.cookie) else None
+
+    def _begin(self, token: str, person: Person | None = None) -> NewSession:
+        # A new id and key for each sign-in: one that somebody planted before is worth nothing (fixation).
         key = secrets.token_urlsafe(32)
-        content = _Content(secrets.token_hex(8), self._clock(), _hash(key), token)
+        content = _Content(secrets.token_hex(8), self._clock(), _hash(key), token, person)
+        return NewSession(self._seal(content, _ABOUT), key)
+
+    def seal_attempt(self, attempt: Attempt) -> str:
+        """A sign-in under way, as a cookie."""
+        return self._seal(attempt, _ATTEMPT)
+
+    def read_attempt(self, cookie: str) -> Attempt | None:
+        """The sign-in under way of a cookie."""
+        content = self._open(cookie, _ATTEMPT)
+        return None if content is None else msgspec.json.decode(content, type=Attempt)
+
+    def _seal(self, content: msgspec.Struct, about: bytes) -> str:
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = nonce + self._cipher.encrypt(nonce, msgspec.json.encode(content), _ABOUT)
-        return NewSession(base64.urlsafe_b64encode(sealed).rstrip(b"=").decode(), key)
+        sealed = nonce + self._cipher.encrypt(nonce, msgspec.json.encode(content), about)
+        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     async def find(self, cookie: str) -> Session | None:
         """The session of a cookie, if it is valid."""
@@ -135,8 +165,12 @@ class Sessions:
         if content is None or await self._signed_out.has(content.id):
             return None
         ends_at = content.began_at + SESSION_HOURS * 3600
+        if content.person is not None:
+            ends_at = min(ends_at, content.person.ends_at)
         if self._clock() >= ends_at:
             return None
+        if content.person is not None:
+            return await self._of_person(content, content.person, ends_at)
         caller = _operator(content)
         approver = msgspec.structs.replace(caller, agent=PERSON)
         if content.token:
@@ -151,16 +185,48 @@ class Sessions:
             approver=approver,
             key_hash=content.key_hash,
             began_at=content.began_at,
+            signed_in_at=content.began_at,
             ends_at=ends_at,
         )
 
+    async def _of_person(self, content: _Content, person: Person, ends_at: float) -> Session | None:
+        """The session of a person, unless they were revoked here or signed out at their provider."""
+        revoked = await self._authenticator.revoked()
+        if revoked.has_session(person.identity, person.session, person.issued_at):
+            return None
+        identity = person.identity
+        caller = Caller(
+            # The same in each browser: another one brings no new rate limit.
+            id=hashlib.sha256(f"{identity.issuer}\0{identity.subject}".encode()).hexdigest()[:16],
+            name=echo_name(identity.subject),
+            scopes=person.scopes,
+            agent=person.agent,
+            created_at=person.issued_at,
+            expires_at=ends_at,
+            identity=identity,
+        )
+        return Session(
+            id=content.id,
+            caller=caller,
+            # No agent can have this name. Many people may share an agent, which says what they see.
+            approver=msgspec.structs.replace(caller, agent=f"{caller.name} ({identity.issuer})"),
+            key_hash=content.key_hash,
+            began_at=content.began_at,
+            signed_in_at=person.authenticated_at,
+            ends_at=ends_at,
+            is_of_provider=True,
+        )
+
     def _read(self, cookie: str) -> _Content | None:
+        content = self._open(cookie, _ABOUT)
+        return None if content is None else msgspec.json.decode(content, type=_Content)
+
+    def _open(self, cookie: str, about: bytes) -> bytes | None:
         try:
             sealed = base64.urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
-            content = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _ABOUT)
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], about)
         except (ValueError, InvalidTag):
             return None
-        return msgspec.json.decode(content, type=_Content)
 
     async def end(self, session: Session) -> None:
         """Sign out."""

@@ -27,7 +27,7 @@ def page_confirmation(request: PageRequest, form: Form) -> Confirmation:
         person=request.session.approver.agent,
         way="page",
         typed_name=form.get(TYPED_NAME),
-        signed_in_at=request.session.began_at,
+        signed_in_at=request.session.signed_in_at,
     )
 
 
@@ -37,5 +37,6 @@ def confirm_data(request: PageRequest) -> dict[str, Any]:
     is_admin = session is not None and session.caller.has_scope(Scope.ADMIN)
     return {
         "may_put_in_force": is_admin,
-        "is_fresh": session is not None and is_fresh(session.began_at, time.time()),
+        "is_fresh": session is not None and is_fresh(session.signed_in_at, time.time()),
+        "is_of_provider": session is not None and session.is_of_provider,
     }
