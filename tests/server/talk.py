@@ -24,6 +24,7 @@ class Response:
     body: bytes = b""
     is_over: bool = False
     chunks: list[bytes] = field(default_factory=list)
+    cookies: list[str] = field(default_factory=list)
 
     @property
     def data(self) -> Any:
@@ -68,8 +69,10 @@ class Pending:
         if message["type"] == "http.response.start":
             assert self.response.status == 0
             self.response.status = message["status"]
-            names = [name for name, _ in message["headers"]]
+            names = [name for name, _ in message["headers"] if name != b"set-cookie"]
             assert len(set(names)) == len(names)
+            given = message["headers"]
+            self.response.cookies = [value.decode() for name, value in given if name == b"set-cookie"]
             self.response.headers = {n.decode(): v.decode() for n, v in message["headers"]}
         else:
             assert not self.response.is_over

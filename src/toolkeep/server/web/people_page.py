@@ -32,7 +32,6 @@ ATTEMPT: Final = "-sign-in"
 _REDIRECT: Final = "/ui/sign-in"
 _FIELDS: Final = 16
 """Of an answer: it has four, and a provider may add some."""
-_NO_STORE: Final = (b"cache-control", b"no-store")
 
 
 class PeoplePage:
@@ -56,7 +55,7 @@ class PeoplePage:
         except SignInInvalid as error:
             raise _refused(str(error)) from error
         sealed = attempt_cookie(cookie, self._sessions.seal_attempt(begun.attempt), base)
-        headers = (sealed, _NO_STORE, *security_headers(request.nonce))
+        headers = (sealed, *security_headers(request.nonce))
         return Response(200, f"{begun.key} {begun.url}".encode(), b"text/plain", headers)
 
     async def finish(self, request: PageRequest, form: Form, cookie: str) -> NewSession:
@@ -79,7 +78,7 @@ class PeoplePage:
     async def log_out(self, request: PageRequest) -> Response:
         """A logout token, which the provider itself sends: it has no cookie and no origin."""
         if request.method != "POST":
-            return Response(405, b"", b"text/plain", ((b"allow", b"POST"), _NO_STORE))
+            return Response(405, b"", b"text/plain", ((b"allow", b"POST"),))
         try:
             over = await self._people.log_out((await request.form()).get("logout_token"))
             mark = partial(
@@ -92,9 +91,9 @@ class PeoplePage:
             await asyncio.to_thread(mark)
         except (SignInInvalid, TokenRefused) as error:
             log.warning("a back-channel logout was refused", extra={"reason": str(error)})
-            return Response(400, b'{"error":"invalid_request"}', b"application/json", (_NO_STORE,))
+            return Response(400, b'{"error":"invalid_request"}', b"application/json")
         self._service.authenticator.forget()
-        return Response(200, b"", b"text/plain", (_NO_STORE,))
+        return Response(200, b"", b"text/plain")
 
 
 def _refused(reason: str) -> RequestRefused:
