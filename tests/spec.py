@@ -36,7 +36,6 @@ IDS = [
 
 NOT_YET = {
     "SCL-5": "a soak shows it, outside the suite",
-    "IDN-2": "people sign in by a link or a token of the server's own",
     **{f"FLO-{n}": "results are shown as they are so far" for n in (6, 8)},
 }
 
