@@ -142,6 +142,15 @@ identity:
         - claims: {client_id: nightly}
           agent: writer
           scopes: [call, viewer]
+      page:
+        client_id: page
+        client_secret_file: /etc/toolkeep/login.secret
+        label: Example login
+        scope: openid groups
+        grants:
+          - claims: {groups: keepers}
+            agent: writer
+            scopes: [approver]
 events:
   webhook:
     url: https://hooks.example.org/in

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -198,11 +198,25 @@ class ConsentItems:
             reached = f", reached at {issuer['host']}" if issuer.get("host") else ""
             what = f"tokens of {issuer['issuer']} for {issuer['audience']} count, {said}{reached}"
             yield self._effect("grants", visible(what), f"/identity/issuers/{index}")
-            for number, grant in enumerate(issuer["grants"]):
-                who = " and ".join(f"{name} {value}" for name, value in grant["claims"].items())
-                gets = f"agent {grant['agent']} with {', '.join(grant['scopes'])}"
-                what = f"whom {issuer['issuer']} names with {who} is {gets}"
-                yield self._effect("grants", visible(what), f"/identity/issuers/{index}/grants/{number}")
+            pointer, page = f"/identity/issuers/{index}", issuer.get("page") or {}
+            yield from self._claim_grants(issuer["issuer"], issuer.get("grants") or (), f"{pointer}/grants")
+            if page:
+                secret = (
+                    f", with the secret in {page['client_secret_file']}"
+                    if "client_secret_file" in page
+                    else ""
+                )
+                what = f"people sign in to the page with {issuer['issuer']} as {page['client_id']}{secret}"
+                yield self._effect("grants", visible(what), f"{pointer}/page")
+                yield from self._claim_grants(issuer["issuer"], page["grants"], f"{pointer}/page/grants")
+
+    def _claim_grants(self, issuer: str, grants: Sequence[Any], pointer: str) -> Iterator[Effect]:
+        where = " on the page" if pointer.endswith("/page/grants") else ""
+        for number, grant in enumerate(grants):
+            who = " and ".join(f"{name} {value}" for name, value in grant["claims"].items())
+            gets = f"agent {grant['agent']} with {', '.join(grant['scopes'])}{where}"
+            what = f"whom {issuer} names with {who} is {gets}"
+            yield self._effect("grants", visible(what), f"{pointer}/{number}")
 
     def _nats(self, key: str) -> str:
         """The addresses, and the files that sign in there."""
