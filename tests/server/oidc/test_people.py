@@ -186,7 +186,7 @@ def test_an_id_token_that_does_not_fit_signs_nobody_in(keep: Keep, lie: str) -> 
     assert browse(keep, act) == (401, 303)
 
 
-ANSWERS: dict[str, dict[str, str | None]] = {
+ANSWERS: dict[str, dict[str, Any]] = {
     "another state": {"state": "x"},
     "no state": {"state": None},
     "another issuer": {"iss": "https://evil.example"},
