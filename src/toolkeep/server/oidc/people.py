@@ -44,6 +44,7 @@ _LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 _ID_TOKEN: Final = ("jwt", "")
 _LOGOUT: Final = ("logout+jwt", "application/logout+jwt")
 _METADATA_SECONDS: Final = 600.0
+"""As long as keys count: a provider that moves an endpoint is followed within ten minutes."""
 
 
 class Begun(msgspec.Struct, frozen=True):
