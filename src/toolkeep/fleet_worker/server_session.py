@@ -133,12 +133,12 @@ class ServerSession:
                 is_draining,
             )
         )
-        if len(self._transcript):
-            self.sign()
+        self.sign()
 
     def sign(self) -> None:
         """Sign answers that are not signed yet."""
-        self.send(self._transcript.sign(self._key))
+        if len(self._transcript):
+            self.send(self._transcript.sign(self._key))
 
     def open(self, frame: bytes) -> None:
         """Open and handle a frame of the server; raises `FrameInvalid`."""
@@ -202,8 +202,7 @@ class ServerSession:
         while len(self._answers) > _UNACKNOWLEDGED:
             del self._answers[next(iter(self._answers))]
         self._transcript.add(answer.id, job_hash, packed)
-        # A server may leave after its last call.
-        if len(self._transcript) >= BATCH or not self.running:
+        if len(self._transcript) >= BATCH:
             self.sign()
 
 

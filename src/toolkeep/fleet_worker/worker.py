@@ -99,6 +99,7 @@ class Worker:
                 due_at = now() + _HEARTBEAT_SECONDS
                 self._beat()
             self._end_leases()
+            self._sign_for_the_idle()
             # An idle worker sleeps until its next heartbeat, or its first job.
             left_s = due_at - now()
             self._wake.clear()
@@ -123,6 +124,16 @@ class Worker:
         if not self._watchdog.is_alive:
             raise RuntimeError("the watchdog of the leases is gone, and without it no job may run")
         self._watch()
+
+    def _sign_for_the_idle(self) -> None:
+        """Sign where nothing runs any more: a server may leave after its last call.
+
+        Not with each last answer: a signature takes as long as the rest of a call, and calls one at a time
+        would each wait for two.
+        """
+        for session in self._confirmed():
+            if not session.running:
+                session.sign()
 
     def _watch(self) -> None:
         busy = [session.lease_ends for session in self._sessions.values() if session.running]
