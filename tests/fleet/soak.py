@@ -120,6 +120,12 @@ class Program:
         """Whether its log ends with some words."""
         return words in self._log.read_text()[-200:]
 
+    def catches(self, how: signal.Signals) -> bool:
+        """Whether it handles a signal; one that still starts does not."""
+        status = Path(f"/proc/{self._running.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) >> (how - 1) & 1)
+
     def send(self, how: signal.Signals) -> None:
         self._running.send_signal(how)
 
@@ -327,6 +333,8 @@ class Faults:
 
     def _drain_worker(self) -> str:
         worker = next(self._workers)
+        while worker.status is None and not worker.catches(signal.SIGTERM):
+            time.sleep(0.1)  # it was started just now, on a busy machine, and has nothing to finish yet
         worker.end(signal.SIGTERM)
         if worker.status:
             self.problems.append(f"{worker.name} was told to end, and ended with {worker.status}")
