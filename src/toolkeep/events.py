@@ -28,6 +28,7 @@ __all__ = [
     "Event",
     "FlowDeclared",
     "HostContacted",
+    "IdentityRefused",
     "Listener",
     "PoliciesChanged",
     "ProjectNotAccepted",
@@ -405,6 +406,21 @@ class WorkerAnsweredLate(Event, frozen=True, kw_only=True):
     is_settled: bool
     """Whether the outcome of the call is known now."""
     correlation_id: str
+
+
+class IdentityRefused(Event, frozen=True, kw_only=True):
+    """An access token, a sign-in to the page or a logout of an identity provider counted for nothing.
+
+    Published at once for the first of a kind, then once a minute.
+    """
+
+    what: str
+    """`access token`, `sign-in` or `logout`."""
+    issuer: str
+    """The issuer of the configuration that it names; empty if it names none."""
+    reason: str
+    count: int
+    """How many since the last such event."""
 
 
 class WorkersDisagreed(Event, frozen=True, kw_only=True):

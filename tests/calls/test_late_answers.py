@@ -14,7 +14,7 @@ from toolkeep.execution.runner import RunRefused
 from toolkeep.fleet.dispatcher import Ran, Refused
 from toolkeep.fleet.fleet_runner import FleetReports, Samples
 from toolkeep.fleet.messages import Answer, Failure
-from toolkeep.keep import fleet_records
+from toolkeep.keep import refusal_counts
 from toolkeep.keep.fleet_records import FleetRecords
 from toolkeep.stores.records import MemoryRecord
 
@@ -125,7 +125,7 @@ def test_an_answer_to_a_call_that_ran_elsewhere_again_is_recorded() -> None:
 
 @pytest.mark.spec("SCL-3")
 def test_refused_frames_are_told_at_once_and_then_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_records, "_KINDS", 3)
+    monkeypatch.setattr(refusal_counts, "_KINDS", 3)
     record, told, workers = MemoryRecord(), list[Event](), LostWorkers()
     flood = [Refused("one", "its seal is broken")] * 3 + [Refused("", f"kind {one}") for one in range(10)]
 

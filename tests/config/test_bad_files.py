@@ -310,6 +310,39 @@ def test_a_witness_that_cannot_be_asked_or_believed_is_refused(
     assert word in fault
 
 
+_ISSUER = "issuer: https://login.example.org, algorithm: RS256"
+_GRANT = "grants: [{claims: {sub: ada}, agent: ada, scopes: [call]}]"
+
+
+@pytest.mark.parametrize(
+    ("issuers", "place", "word"),
+    [
+        (f"{{{_ISSUER}, audience: a}}", "3:5: ", "grants nothing"),
+        (f"{{{_ISSUER}, audience: a, {_GRANT}, host: 'http://a b'}}", "3:", "host"),
+        (
+            f"{{{_ISSUER}, token_type: JWT, audience: a, page: {{client_id: a, {_GRANT}}}}}",
+            "3:86: ",
+            "ID tokens would count as access tokens",
+        ),
+        (
+            f"{{{_ISSUER}, audience: a, {_GRANT}}}\n  - {{{_ISSUER}, audience: b, {_GRANT}}}",
+            "4:14: ",
+            "an entry for this issuer already",
+        ),
+    ],
+    ids=["grants_nothing", "host", "id_tokens", "twice"],
+)
+def test_an_issuer_that_would_count_otherwise_than_it_seems_is_refused(
+    tmp_path: Path, issuers: str, place: str, word: str
+) -> None:
+    path = configure(tmp_path, f"identity:\n  issuers:\n  - {issuers}\n")
+    with pytest.raises(ConfigurationInvalid) as raised:
+        open_keep(project=tmp_path)
+    (fault,) = raised.value.faults
+    assert fault.startswith(f"{path}:{place}")
+    assert word in fault
+
+
 def test_what_is_expected_is_said_once(tmp_path: Path) -> None:
     configure(tmp_path, "tier: gold\napprovals: {wait: soon}\n")
     error = refusal_of(tmp_path)

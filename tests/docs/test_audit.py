@@ -18,6 +18,7 @@ from toolkeep.audit.record_kinds import (
     AnsweredLate,
     AnswersSigned,
     AuditAlarm,
+    IdentityRefused,
     OperatorChange,
     RanElsewhere,
     SessionEnded,
@@ -119,6 +120,7 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
             AnswersSigned,
             WorkerRefused,
             WorkersDisagreed,
+            IdentityRefused,
         ):
             blank = dict.fromkeys(kind.__struct_fields__, "") | {"type": kind.__name__}
             log.append(blank).result()

@@ -267,6 +267,20 @@ class WorkerRefused(Record, frozen=True, kw_only=True, gc=False):
     """The name of the worker; empty if it is of none that is trusted."""
 
 
+class IdentityRefused(Record, frozen=True, kw_only=True, gc=False):
+    """An access token, a sign-in or a logout of an identity provider counted for nothing (IDN-1, IDN-2)."""
+
+    count: int
+    """How many since the last such record."""
+    issuer: str
+    """The issuer of the configuration that it names; empty if it names none."""
+    reason: str
+    time: str
+    type: str = "IdentityRefused"
+    what: str
+    """`access token`, `sign-in` or `logout`."""
+
+
 class ToolCompleted(Record, frozen=True, gc=False):
     """The outcome of a call: everything that a receipt shows."""
 

@@ -1,17 +1,21 @@
 """The key `identity` of the configuration: OpenID Connect issuers whose access tokens the server takes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from toolkeep.network.hosts import HostScope
 from toolkeep.stores.api_tokens import ROLES, Scope
 
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "Ed25519"),
+    *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
-"""Signatures with a public key. `none` and those with a shared secret are no choice."""
+"""Signatures with a public key. `none` and those with a shared secret are no choice.
+
+`EdDSA` is what most providers still call `Ed25519`.
+"""
 
 
 class ClaimGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +71,23 @@ def read_identity(data: Data | None) -> IdentitySettings | None:
     if not data:
         return None
     return IdentitySettings(issuers=tuple(msgspec.convert(one, Issuer) for one in data.get("issuers") or ()))
+
+
+def wrong_with_issuer(data: Data, earlier: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with an issuer, each with the key; `earlier` are the names of those before it."""
+    if data["issuer"] in earlier:
+        # One of the two would count, and nothing would say which.
+        yield "/issuer", "there is an entry for this issuer already; write their `grants` into one"
+    if not data.get("grants") and not data.get("page"):
+        yield "", "it grants nothing; set `grants` for access tokens, or `page` for people"
+    page = data.get("page") or {}
+    if data.get("token_type") == "JWT" and page.get("client_id") == data["audience"]:
+        # Nothing would tell the ID token of a person from an access token.
+        yield "/audience", "it is the `client_id` of the page, too, so ID tokens would count as access tokens"
+    try:
+        HostScope.read_grant(data.get("host") or "a.example")
+    except ValueError as error:
+        yield "/host", str(error)
 
 
 _TEXT: Final[Data] = {"type": "string", "minLength": 1, "maxLength": 256}

@@ -24,7 +24,7 @@ from toolkeep.config.accepted_code import changed_files
 from toolkeep.config.consent import LEVELS, LIMIT_FIELDS, ConsentItems, at
 from toolkeep.config.env_interpolation import TOOL_LISTS, Substitution
 from toolkeep.config.fleet_settings import read_fleet, read_worker
-from toolkeep.config.identity_settings import read_identity
+from toolkeep.config.identity_settings import read_identity, wrong_with_issuer
 from toolkeep.config.paths import ConfigPaths
 from toolkeep.config.project_code import TOOLS, hash_code, named_files
 from toolkeep.config.schema import FILE_SCHEMA
@@ -57,7 +57,6 @@ from toolkeep.limits import (
     DEFINITION_FILE_BYTES,
     ERRORS,
 )
-from toolkeep.network.hosts import HostScope
 from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS, Grant
 from toolkeep.text.display import echo_name, type_name, visible
 from toolkeep.text.nearest import nearest_name
@@ -295,13 +294,13 @@ class _File:
                 yield f"{self._document.place(pointer)}: {wrong}"
 
     def _identity_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
+        names = set[str]()
         for index, issuer in enumerate(at(data, "/identity/issuers") or ()):
-            pointer = f"/identity/issuers/{index}/host"
-            try:
-                HostScope.read_grant(issuer.get("host") or "a.example")
-            except ValueError as error:
-                if pointer not in unresolved:
-                    yield f"{self._document.place(pointer)}: {error}"
+            pointer = f"/identity/issuers/{index}"
+            for key, wrong in wrong_with_issuer(issuer, names):
+                if f"{pointer}{key}" not in unresolved:
+                    yield f"{self._document.place(f'{pointer}{key}')}: {wrong}"
+            names.add(issuer["issuer"])
 
     def _flow_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
         if _has_unresolved_flow(unresolved):

@@ -23,12 +23,12 @@ from toolkeep.events import WorkerRefused as WorkerRefusedEvent
 from toolkeep.fleet.dispatcher import Ran, Refused, SignedAnswers
 from toolkeep.host import clock
 from toolkeep.keep.call_state import CallState
+from toolkeep.keep.refusal_counts import RefusalCounts
 
 log = logging.getLogger("toolkeep.fleet")
 
 _TELL_SECONDS: Final = 60.0
-_KINDS: Final = 100
-"""Kinds of refused frames that are told a minute: a flood must not fill the log."""
+"""After which an early answer is recorded: its call has ended otherwise by then."""
 _OTHER: Final = Refused("", "of many other kinds")
 _CALLS: Final = 1_000
 """Calls with an unknown outcome, each with its arguments, that wait for a late answer."""
@@ -44,8 +44,7 @@ class FleetRecords:
         self._recorder = recorder
         self._bus = bus
         self._finish = finish
-        self._counts: dict[Refused, int] = {}
-        """Refused frames of each kind since it was told last."""
+        self._refused = RefusalCounts(self._tell_refused, _OTHER)
         self._ended: dict[str, CallState] = {}
         """Calls with an unknown outcome."""
         self._early: dict[str, Ran] = {}
@@ -56,14 +55,7 @@ class FleetRecords:
 
     def refused(self, refused: Refused) -> None:
         """Tell of the first frame of a kind at once; of others, their number once a minute."""
-        if refused not in self._counts and len(self._counts) >= _KINDS:
-            refused = _OTHER
-        if refused in self._counts:
-            self._counts[refused] += 1
-            return
-        self._counts[refused] = 0
-        self._tell_refused(refused, 1)
-        self._start_timer()
+        self._refused.add(refused)
 
     def signed(self, signed: SignedAnswers) -> None:
         """Record the signature of a worker: it proves to others who answered."""
@@ -85,7 +77,8 @@ class FleetRecords:
             self._settle(state, ran)
             return
         self._early[call_id] = ran
-        self._start_timer()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell_early)
 
     def ended(self, state: CallState) -> None:
         """Wait for the answer to a call that ended with its outcome unknown."""
@@ -100,29 +93,19 @@ class FleetRecords:
 
     async def close(self) -> None:
         """Tell what was counted, and end."""
-        self.tell()
+        self._refused.close()
+        self._tell_early()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def tell(self) -> None:
-        """Tell what was counted since the last time; each minute while there is something."""
+    def _tell_early(self) -> None:
         self._timer = None
-        self._counts = {kind: count for kind, count in list(self._counts.items()) if count}
-        for kind, count in list(self._counts.items()):
-            self._tell_refused(kind, count)
-            self._counts[kind] = 0
         early, self._early = self._early, {}
         for call_id, ran in early.items():
             self._note(_late_record(call_id, ran, None))
-        if self._counts:
-            self._start_timer()
-
-    def _start_timer(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_TELL_SECONDS, self.tell)
 
     def _tell_refused(self, refused: Refused, count: int) -> None:
         worker, reason = refused.worker, refused.reason

@@ -9,7 +9,7 @@ import msgspec
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.vocabulary import CallKind, Category, Danger, Tier
 from toolkeep.errors import ProviderFailed
-from toolkeep.events import Bus, Listener, ProjectNotAccepted
+from toolkeep.events import Bus, Event, Listener, ProjectNotAccepted
 from toolkeep.limits import Limits
 from toolkeep.registry.register import Registrar, StartUp
 from toolkeep.registry.registry import LockedSets, ToolRegistry
@@ -79,6 +79,10 @@ class ToolCatalog:
         Successful calls only if `timed`.
         """
         return self._bus.subscribe(listener, timed=timed)
+
+    def publish(self, event: Event) -> None:
+        """Publish an event of what happens around the keep, such as in its server."""
+        self._bus.tell(event)
 
     def register(self, *tools: Any) -> None:
         """Add tools: functions made with `@tool` or plain typed ones, agent-tool classes, definitions, data.

@@ -27,6 +27,7 @@ from toolkeep.stores.api_tokens import Tokens
 if TYPE_CHECKING:
     from toolkeep.server.oidc.access_tokens import AccessTokens
     from toolkeep.server.oidc.people import PeopleSignIn
+    from toolkeep.server.oidc.refusals import Refusals
     from toolkeep.telemetry.metrics import Metrics
 
 
@@ -54,7 +55,8 @@ def make_app(
     hosts = frozenset(hosts)
     if has_traces:
         start_traces(keep)
-    providers = open_providers(identity) if identity else None
+    providers = open_providers(identity, keep) if identity else None
+    granting = [one for one in identity.issuers if one.grants] if identity else []
     service = Service(
         keep=keep,
         tokens=tokens,
@@ -64,15 +66,17 @@ def make_app(
         health=Health(keep, {name: partial(check, keep) for name, check in _CHECKS.items()}),
         metrics=start_metrics(keep) if has_metrics else None,
         has_traces=has_traces,
-        issuers=tuple(one.issuer for one in identity.issuers) if identity else (),
+        issuers=tuple(one.issuer for one in granting),
         base=base,
-        resource=identity.issuers[0].audience if identity and identity.issuers else "",
+        resource=granting[0].audience if granting else "",
     )
     if keep.shared is not None:
         keep.shared.watch_tokens(service.authenticator.forget)
     app = KeepApp(service, RouteTable(ROUTES), hosts=hosts)
     server = McpServer(keep, client_answers=client_answers, page_url=page_url)
     server.enable_logging()
+    if providers is not None:
+        app.on_shutdown_end(providers.refusals.close)
     mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
     app.on_shutdown_end(service.index.close)
     app.mount("/mcp", AuthenticatedMcp(app, mcp))
@@ -91,19 +95,23 @@ class Providers(NamedTuple):
     tokens: "AccessTokens"
     people: "PeopleSignIn | None"
     """None if people sign in with none of them."""
+    refusals: "Refusals"
 
 
-def open_providers(identity: IdentitySettings) -> Providers:
+def open_providers(identity: IdentitySettings, keep: Keep) -> Providers:
     """Recognizes the tokens of the configured issuers, and signs people in with them."""
     from toolkeep.server.oidc.access_tokens import AccessTokens
     from toolkeep.server.oidc.issuer_documents import IssuerDocuments
     from toolkeep.server.oidc.issuer_keys import IssuerKeys
     from toolkeep.server.oidc.people import PeopleSignIn
+    from toolkeep.server.oidc.refusals import Refusals
 
+    refusals = Refusals(keep)
     known = [(one, IssuerDocuments(one)) for one in identity.issuers]
-    tokens = AccessTokens({one.issuer: (one, IssuerKeys(one, documents.keys)) for one, documents in known})
-    people = PeopleSignIn(tokens, known) if any(one.page for one, _ in known) else None
-    return Providers(tokens, people)
+    keys = {one.issuer: (one, IssuerKeys(one, documents.keys)) for one, documents in known}
+    tokens = AccessTokens(keys, refusals.add)
+    people = PeopleSignIn(tokens, known, refusals.add) if any(one.page for one, _ in known) else None
+    return Providers(tokens, people, refusals)
 
 
 def start_metrics(keep: Keep) -> "Metrics":

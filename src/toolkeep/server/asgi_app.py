@@ -7,7 +7,7 @@ answered with its code alone.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class KeepApp:
         self._rate_limits = RateLimits(service.limits, servers=lambda: service.keep.servers)
         self.revocations = RevocationWatch(service.authenticator.authenticate)
         self._shutdown_start: list[Callable[[], None]] = []
-        self._shutdown_end: list[Callable[[], None]] = [self.revocations.close]
+        self._shutdown_end: list[Callable[[], Awaitable[None] | None]] = [self.revocations.close]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the lifespan of the server."""
@@ -185,7 +185,7 @@ class KeepApp:
         for callback in self._shutdown_start:
             callback()
 
-    def on_shutdown_end(self, callback: Callable[[], None]) -> None:
+    def on_shutdown_end(self, callback: Callable[[], Awaitable[None] | None]) -> None:
         """Register a callback for the end of the server, before its last calls are awaited."""
         self._shutdown_end.append(callback)
 
@@ -206,7 +206,8 @@ class KeepApp:
         self.service.health.stop()
         self.service.calls.withdraw()
         for callback in self._shutdown_end:
-            callback()
+            if (ended := callback()) is not None:
+                await ended
         try:
             async with asyncio.timeout(_SHUTDOWN_S):
                 while self.service.calls.in_flight:  # noqa: ASYNC110 -- at the end of the process

@@ -20,6 +20,7 @@ _STORE = logging.getLogger("toolkeep.store")
 _POLICY = logging.getLogger("toolkeep.policy")
 _EXECUTION = logging.getLogger("toolkeep.execution")
 _AUDIT = logging.getLogger("toolkeep.audit")
+_SERVER = logging.getLogger("toolkeep.server")
 
 logging.getLogger("toolkeep").addHandler(ErrorsOnStderr())
 
@@ -138,6 +139,7 @@ _LINES: dict[type[Event], _Line] = {
     events.HostContacted: _Line(_EXECUTION, logging.INFO, "host contacted"),
     events.ContactRefused: _Line(_EXECUTION, logging.WARNING, "contact refused"),
     events.WorkerRefused: _Line(_EXECUTION, logging.WARNING, "frames of a worker refused"),
+    events.IdentityRefused: _Line(_SERVER, logging.WARNING, "identity refused"),
     events.WorkersDisagreed: _Line(_EXECUTION, logging.ERROR, "workers gave different results"),
     events.WorkerAnsweredLate: _Line(_EXECUTION, logging.WARNING, "worker answered late"),
     events.UpstreamAsked: _Line(_EXECUTION, logging.INFO, "upstream asked"),

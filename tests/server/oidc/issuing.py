@@ -60,6 +60,7 @@ def signed(head: Any = None, body: Any = None, key: Any = RSA, algorithm: str = 
     body = claims() if body is None else body
     algorithm = algorithm or (head["alg"] if isinstance(head, dict) else "RS256")
     signing = f"{part(head)}.{part(body)}"
+    algorithm = {"EdDSA": "Ed25519"}.get(algorithm, algorithm)  # without the library's warning
     found = jws.JWSRegistry.algorithms[algorithm].sign(signing.encode(), key)
     return f"{signing}.{part(found)}"
 
@@ -75,7 +76,7 @@ def access_tokens(document: Any = None, *, now: float = NOW, **more: Any) -> Acc
         return key_set(RSA) if document is None else document
 
     one = issuer(**more)
-    return AccessTokens({ISSUER: (one, IssuerKeys(one, fetch))}, lambda: now)
+    return AccessTokens({ISSUER: (one, IssuerKeys(one, fetch))}, lambda *_: None, lambda: now)
 
 
 def signed_by_secret(head: Any, secret: bytes) -> str:
@@ -95,7 +96,9 @@ def documents(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            page = pages.get(self.path)
+            self.answer(pages.get(self.path))
+
+        def answer(self, page: Any) -> None:
             raw = page if isinstance(page, bytes) else json.dumps(page).encode()
             self.send_response({type(None): 404, str: 302}.get(type(page), 200))
             if isinstance(page, str):
@@ -108,17 +111,13 @@ def documents(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             known = self.headers.get("Authorization", "").removeprefix("Basic ") or "-"
             asked.append(f"{self.path} {known} {body}")
-            raw = json.dumps(pages.get(self.path)).encode()
-            self.send_response(200 if self.path in pages else 404)
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
+            self.answer(pages.get(self.path))
 
         def log_message(self, *_: Any) -> None:
             """Quiet."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", asked

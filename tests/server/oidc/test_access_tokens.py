@@ -1,11 +1,13 @@
 """Access tokens of issuers: what counts, and every way in which one does not (IDN-1)."""
 
 import asyncio
+import json
 import warnings
 from typing import Any
 
 import pytest
-from joserfc.jwk import ECKey
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet
 
 from tests.server.oidc.issuing import (
     AUDIENCE,
@@ -53,12 +55,16 @@ def test_claims_map_to_an_agent_and_scopes() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "key"),
-    [("PS256", RSA), ("ES256", EC), ("Ed25519", ED), ("RS512", RSA)],
-    ids=["PS256", "ES256", "Ed25519", "RS512"],
+    [("PS256", RSA), ("ES256", EC), ("Ed25519", ED), ("EdDSA", ED), ("RS512", RSA)],
+    ids=["PS256", "ES256", "Ed25519", "EdDSA", "RS512"],
 )
-def test_each_algorithm_counts_where_it_is_pinned(algorithm: str, key: Any) -> None:
+def test_each_algorithm_counts_where_it_is_pinned_and_only_there(algorithm: str, key: Any) -> None:
     tokens = access_tokens(key_set(key), algorithm=algorithm)
-    assert asyncio.run(tokens.check(signed(header(alg=algorithm, kid=key.kid), key=key))).agent == "nightly"
+    text = signed(header(alg=algorithm, kid=key.kid), key=key)
+    assert asyncio.run(tokens.check(text)).agent == "nightly"
+    forged = f"{text[:-8]}{text[-8:].swapcase()}"
+    assert why(forged, tokens) == "its signature is wrong"
+    assert "another algorithm" in why(text, access_tokens(key_set(key), algorithm="RS384"))
 
 
 _HEADERS: dict[str, tuple[dict[str, Any], str]] = {
@@ -203,6 +209,72 @@ def test_a_key_that_may_not_sign_here_does_not_count(name: str) -> None:
     assert "no such key" in why(text, access_tokens(document, **facts))
 
 
+def _usual(**more: Any) -> str:
+    return signed(header(**more))
+
+
+_ACCEPTED: dict[str, tuple[str, Any]] = {
+    "no expiry": (signed(body=claims(exp=None)), RSA),
+    "expired": (signed(body=claims(iat=NOW - 700, exp=NOW - 600)), RSA),
+    "not yet": (signed(body=claims(nbf=NOW + 600)), RSA),
+    "no audience": (signed(body=claims(aud=None)), RSA),
+    "another audience": (signed(body=claims(aud="https://other.example")), RSA),
+    "no issuer": (signed(body=claims(iss=None)), RSA),
+    "no claims at all": (signed(body={}), RSA),
+    "a claim twice": (signed(body=json.dumps(claims())[:-1].encode() + b', "sub": "root"}'), RSA),
+    "a header twice": (
+        signed(b'{"alg":"RS256","typ":"JWT","typ":"at+jwt","kid":"rsa"}', algorithm="RS256"),
+        RSA,
+    ),
+    "an infinite number": (signed(body=json.dumps(claims())[:-1].encode() + b', "x": Infinity}'), RSA),
+    "another type": (_usual(typ="logout+jwt"), RSA),
+    "no type": (_usual(typ=None), RSA),
+    "no key id": (_usual(kid=None), RSA),
+    "another key id": (_usual(kid="other"), RSA),
+    "a key elsewhere": (_usual(jku="https://evil.example/jwks"), RSA),
+    "a certificate elsewhere": (_usual(x5u="https://evil.example/x5u"), RSA),
+    "a certificate that it brings": (_usual(x5c=["MIIB"]), RSA),
+    "a key that it brings": (_usual(jwk={"kty": "oct", "k": "YQ"}), RSA),
+    "a small key": (signed(header(kid="small"), key=SMALL), SMALL),
+}
+
+
+@pytest.mark.parametrize("name", _ACCEPTED)
+def test_what_the_library_accepts_by_default_is_refused_here(name: str) -> None:
+    """Each of them passes `joserfc.jwt.decode`: the library is used for signatures alone."""
+    text, key = _ACCEPTED[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert jwt.decode(text, key, algorithms=["RS256"]).claims is not None
+    assert why(text, access_tokens(key_set(key)))
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("a small key", key_set(SMALL)),
+        ("a private key", {"keys": [RSA.as_dict(private=True)]}),
+        ("keys without an id", {"keys": [RSA.as_dict(private=False) | {"kid": None}]}),
+        ("one id twice", key_set(RSA, OTHER)),
+        ("a shared secret", {"keys": [{"kty": "oct", "k": "YWJj", "kid": "rsa"}]}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_key_sets_the_library_accepts_by_default_do_not_count_here(name: str, document: Any) -> None:
+    listed = [{n: v for n, v in one.items() if v is not None} for one in document["keys"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(KeySet.import_key_set({"keys": listed}).keys) == len(listed), name
+    assert read_keys(document, "RS256") == {}
+
+
+@pytest.mark.parametrize(("bits", "exponent"), [(16_384, 65_537), (4096, (1 << 4000) + 1), (2040, 65_537)])
+def test_a_key_that_costs_time_or_is_weak_does_not_count(bits: int, exponent: int) -> None:
+    numbers = {"n": (1 << (bits - 1)) + 1, "e": exponent}
+    parts = {name: part(one.to_bytes((one.bit_length() + 7) // 8, "big")) for name, one in numbers.items()}
+    assert read_keys({"keys": [{"kty": "RSA", "kid": "rsa", **parts}]}, "RS256") == {}
+
+
 def test_a_small_key_does_not_count_whatever_a_library_says_of_it() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -227,7 +299,7 @@ def test_a_token_that_was_verified_before_ends_in_time_and_with_its_key() -> Non
     async def whole() -> list[Any]:
         elapsed = [0.0]
         keys = IssuerKeys(issuer(), fetch, lambda: elapsed[0])
-        tokens = AccessTokens({ISSUER: (issuer(), keys)}, lambda: now[0])
+        tokens = AccessTokens({ISSUER: (issuer(), keys)}, lambda *_: None, lambda: now[0])
         said: list[Any] = [(await tokens.check(text)).agent, (await tokens.check(text)).agent]
         elapsed[0] = 61.0
         await keys.find("made up")  # the same keys, fetched again

@@ -12,6 +12,7 @@ from tests.server.talk import Client, until
 from tests.server.test_asgi_app import talk
 from toolkeep import Keep
 from toolkeep.config.identity_settings import ClaimGrant, IdentitySettings, Issuer
+from toolkeep.events import IdentityRefused
 
 
 def settings(url: str, **more: Any) -> IdentitySettings:
@@ -103,6 +104,37 @@ def test_what_is_revoked_here_is_refused_at_once_and_what_is_restored_counts_aga
         found, refused = talk(keep, act, identity=settings(url))
     assert found == [[200, 200], 201, [401, 200], 201, [401, 401], [401, 401]]
     assert refused == [422, 422, 403]
+
+
+@pytest.mark.spec("IDN-1")
+def test_refused_tokens_are_recorded_once_for_each_reason_and_then_counted(keep: Keep) -> None:
+    keep.declare_agent("nightly")
+    body, told = {"arguments": {"a": 1}}, list[IdentityRefused]()
+    keep.subscribe(lambda event: told.append(event) if isinstance(event, IdentityRefused) else None)
+    with documents({"/jwks": key_set(RSA)}) as (url, _):
+
+        async def act(client: Client) -> Any:
+            async def refused(**lie: Any) -> int:
+                headers = lie.pop("headers", None) or token(url, **lie)
+                return (await client.post("/v1/tools/add:call", body, headers=headers)).status
+
+            found = [await refused(aud="other", jti=str(number)) for number in range(5)]
+            found.append(await refused(headers=token("https://evil.example")))
+            await client.post("/v1/revocations", {"issuer": url, "subject": "nightly"})
+            return [*found, await refused()]
+
+        assert talk(keep, act, identity=settings(url)) == [401] * 7
+    counted = [
+        (url, "it is for another resource", 1),
+        ("", "no issuer of the configuration made it", 1),
+        (url, "it was revoked here, or its subject logged out", 1),
+        (url, "it is for another resource", 4),
+    ]
+    assert [(one.issuer, one.reason, one.count) for one in told] == counted
+    records = [entry.record for entry in keep.record.log.read_back()]
+    recorded = [one for one in records[::-1] if one["type"] == "IdentityRefused"]
+    assert [(one["issuer"], one["reason"], one["count"]) for one in recorded] == counted
+    assert {one["what"] for one in recorded} == {"access token"}
 
 
 def test_a_stream_ends_when_its_subject_is_revoked(keep: Keep) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.oidc.issuing import ISSUER, OTHER, RSA, documents, issuer, key_set
-from toolkeep.server.oidc.issuer_documents import IssuerDocuments
+from toolkeep.server.oidc.issuer_documents import IssuerDocuments, SharedMetadata
 from toolkeep.server.oidc.issuer_keys import IssuerKeys, KeysUnavailable
 
 METADATA = "/.well-known/openid-configuration"
@@ -118,6 +118,50 @@ def test_metadata_that_leads_elsewhere_is_refused(page: Any, reason: str) -> Non
         pages["/elsewhere"] = {"issuer": url, "jwks_uri": f"{url}/elsewhere", "keys": []}
         with pytest.raises(KeysUnavailable, match=reason):
             keys_of(url, pages)
+
+
+@pytest.mark.parametrize(
+    ("facts", "url", "may"),
+    [
+        ({"host": "login.corp=10.0.0.0/8"}, "https://login.corp/jwks", True),
+        ({"host": "login.corp=10.0.0.0/8"}, "http://login.corp/jwks", False),  # anybody between could answer
+        ({"host": "127.0.0.1:9000"}, "http://127.0.0.1:9000/jwks", False),
+        (
+            {"host": "127.0.0.1:9000", "keys": "http://127.0.0.1:9000/jwks"},
+            "http://127.0.0.1:9000/jwks",
+            True,
+        ),
+        ({"host": "127.0.0.1:9000", "issuer": "http://127.0.0.1:9000"}, "http://127.0.0.1:9000/jwks", True),
+        ({"issuer": "http://127.0.0.1:9000"}, "http://127.0.0.1:9000/jwks", False),
+    ],
+)
+def test_an_issuer_over_https_leads_to_https_alone(facts: dict[str, Any], url: str, *, may: bool) -> None:
+    assert IssuerDocuments(issuer(**facts)).may_ask(url) is may
+
+
+def test_metadata_is_asked_for_once_for_all_who_wait_and_not_again_at_once() -> None:
+    pages: dict[str, Any] = {}
+
+    async def whole(url: str, asked: list[str]) -> list[Any]:
+        now, found = [0.0], list[Any]()
+        documents = IssuerDocuments(issuer(issuer=url, host=url.removeprefix("http://")))
+        shared = SharedMetadata(documents, lambda: now[0])
+
+        async def ask() -> str:
+            try:
+                return str((await shared.now())["issuer"])
+            except KeysUnavailable as error:
+                return str(error)
+
+        for moment in (0.0, 9.0, 11.0, 600.0, 612.0):
+            now[0] = moment
+            found.append((set(await asyncio.gather(*(ask() for _ in range(20)))), len(asked)))
+            pages[METADATA] = {"issuer": url}
+        return found
+
+    with documents(pages) as (url, asked):
+        away = {"it answered with status 404"}
+        assert asyncio.run(whole(url, asked)) == [(away, 1), (away, 1), ({url}, 2), ({url}, 2), ({url}, 3)]
 
 
 def test_a_loopback_issuer_is_reached_only_where_the_configuration_names_it() -> None:

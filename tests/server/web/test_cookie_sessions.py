@@ -13,6 +13,7 @@ from toolkeep.config.settings import DatabaseSettings
 from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import SESSION_HOURS
 from toolkeep.server.http.bearer_auth import BearerAuth
+from toolkeep.server.oidc.person import Attempt
 from toolkeep.server.web.cookie_sessions import COOKIE, Sessions
 from toolkeep.storage.postgres.shared_state import SharedState
 from toolkeep.stores.api_tokens import MemoryTokens, Tokens
@@ -76,6 +77,18 @@ def server(url: str, folder: Path) -> Iterator[SharedState]:
         yield shared
 
 
+ATTEMPT = Attempt(
+    issuer="https://login.example.org",
+    state="s" * 43,
+    nonce="n",
+    verifier="v",
+    redirect_uri="https://keep.example.org/ui/sign-in",
+    key_hash=b"k",
+    began_at=0.0,
+    is_fresh=False,
+)
+
+
 @pytest.mark.spec("SCL-2")
 def test_a_link_works_once_on_any_server_and_a_sign_out_counts_on_all(
     postgres: Cluster, tmp_path: Path
@@ -98,6 +111,14 @@ def test_a_link_works_once_on_any_server_and_a_sign_out_counts_on_all(
             assert await other.find(cookie) is None
 
         asyncio.run(sign_out())
+
+        async def answer_twice() -> list[bool]:
+            cookie = one.seal_attempt(ATTEMPT)
+            attempts = [sessions.read_attempt(cookie) for sessions in (one, other)]
+            assert attempts == [ATTEMPT, ATTEMPT]
+            return [await one.use(ATTEMPT), await other.is_used(ATTEMPT), await other.use(ATTEMPT)]
+
+        assert asyncio.run(answer_twice()) == [True, True, False]
 
         cookie = one.begin_operator().cookie
         postgres.stop()

@@ -6,7 +6,6 @@ client says about itself in headers, bodies or `clientInfo` is never an identity
 
 import asyncio
 import hashlib
-import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,8 +17,6 @@ from toolkeep.errors import Code
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.stores.api_tokens import TOKEN_PREFIX, Scope, Token, Tokens
 from toolkeep.stores.identity_revocations import Revocation, RevokedIdentities
-
-log = logging.getLogger("toolkeep.server")
 
 SCOPES: Final[dict[Scope, str]] = {
     Scope.TOOLS_READ: "see the tools that the token's agent may see",
@@ -107,6 +104,9 @@ class ForeignTokens(Protocol):
     async def recognize(self, text: str) -> Token | None:
         """The caller that a token names; None if it does not count."""
 
+    def refuse(self, token: Token) -> None:
+        """Tell that a token was revoked here."""
+
 
 class BearerAuth:
     """Authenticates tokens; asks the store at most twice a second for each.
@@ -168,10 +168,10 @@ class BearerAuth:
 
     async def _recognize(self, text: str) -> Token | None:
         token = None if self._foreign is None else await self._foreign.recognize(text)
-        if token is None or token.identity is None:
+        if self._foreign is None or token is None or token.identity is None:
             return None
         if (await self.revoked()).has_token(token.identity, token.created_at):
-            log.warning("a revoked access token was refused", extra={"issuer": token.identity.issuer})
+            self._foreign.refuse(token)
             return None
         return token
 

@@ -6,12 +6,10 @@ configuration, of which the first that matches says agent and scopes. Nothing el
 """
 
 import base64
-import binascii
 import hashlib
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import jiter
 from joserfc import jws
@@ -20,10 +18,9 @@ from joserfc.errors import JoseError
 from toolkeep.calls import Identity
 from toolkeep.config.identity_settings import ClaimGrant, Issuer
 from toolkeep.server.oidc.issuer_keys import IssuerKeys, Key
+from toolkeep.server.oidc.refusals import What
 from toolkeep.stores.api_tokens import Scope, Token, read_scopes
 from toolkeep.text.display import echo_name
-
-log = logging.getLogger("toolkeep.server")
 
 TOKEN_BYTES: Final = 8192
 """Real ones have up to 3 KB; with more, many groups are in them, and headers of proxies overflow."""
@@ -33,15 +30,21 @@ LEEWAY_SECONDS: Final = 30.0
 """By which clocks of two machines may differ that are set by NTP, with room."""
 _REMEMBERED: Final = 10_000
 """Tokens that were verified, a few hundred bytes each; then all are verified anew."""
-_SUBJECT_CHARS: Final = 256
+_NAME_CHARS: Final = 256
 """OpenID Connect allows a subject 255."""
 _REFUSED_HEADERS: Final = ("crit", "jku", "jwk", "x5c", "x5u", "zip", "b64")
 """Nothing in a token says where its key comes from, or how it is to be read."""
+_PRIMITIVES: Final = {"EdDSA": "Ed25519"}
+"""By the earlier name: keys with the curve Ed448 do not count (`issuer_keys`)."""
 _TYPES: Final = {"at+jwt": ("at+jwt", "application/at+jwt"), "JWT": ("jwt", "at+jwt", "application/at+jwt")}
 
 
+Tell = Callable[[What, str, str], None]
+"""Is told of what is refused: what it is, the issuer that it names, and why."""
+
+
 class TokenInvalid(Exception):
-    """An access token does not count, and why: for the operator's log, never for its bearer."""
+    """A token does not count, and why: for the operator's log, never for its bearer."""
 
 
 class _Read(NamedTuple):
@@ -62,10 +65,12 @@ class AccessTokens:
     def __init__(
         self,
         keys: Mapping[str, tuple[Issuer, IssuerKeys]],
+        tell: Tell,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`keys` are those of the issuers by their names."""
         self._issuers = keys
+        self._tell = tell
         self._clock = clock
         self._known: dict[bytes, _Verified] = {}
 
@@ -74,8 +79,21 @@ class AccessTokens:
         try:
             return await self.check(text)
         except TokenInvalid as error:
-            log.warning("an access token was refused", extra={"reason": str(error)})
+            self._tell("access token", self.named_issuer(text), str(error))
             return None
+
+    def refuse(self, token: Token) -> None:
+        """Tell that a token was revoked here."""
+        issuer = token.identity.issuer if token.identity else ""
+        self._tell("access token", issuer, "it was revoked here, or its subject logged out")
+
+    def named_issuer(self, text: str) -> str:
+        """The issuer of the configuration that a token names, whoever wrote it; empty if it names none."""
+        try:
+            named = _read(text).claims.get("iss")
+        except TokenInvalid:
+            return ""
+        return named if isinstance(named, str) and named in self._issuers else ""
 
     async def check(self, text: str) -> Token:
         """The caller that a token names; raises `TokenInvalid`."""
@@ -144,10 +162,8 @@ class AccessTokens:
         key = await keys.find(key_id)
         if key is None:
             raise TokenInvalid("its issuer has no such key")
-        try:
-            jws.deserialize_compact(text, key, algorithms=[issuer.algorithm])
-        except (JoseError, ValueError) as error:
-            raise TokenInvalid("its signature is wrong") from error
+        if not _is_signed(text, key, issuer.algorithm):
+            raise TokenInvalid("its signature is wrong")
         return issuer, claims, key_id, key
 
 
@@ -161,16 +177,34 @@ def _read(text: str) -> _Read:
     return _Read(_object(parts[0]), _object(parts[1]))
 
 
+def _is_signed(text: str, key: Key, algorithm: str) -> bool:
+    # The primitive alone: header and claims were read above, once and strictly.
+    primitive = jws.JWSRegistry.algorithms[_PRIMITIVES.get(algorithm, algorithm)]
+    signed, _, signature = text.rpartition(".")
+    try:
+        primitive.check_key(key)
+        return primitive.verify(signed.encode(), _decoded(signature), key)
+    except (JoseError, ValueError):
+        return False
+
+
 def _object(part: str) -> dict[str, Any]:
     try:
-        raw = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
-        data = jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
-    except (ValueError, binascii.Error) as error:
+        data = jiter.from_json(_decoded(part), allow_inf_nan=False, catch_duplicate_keys=True)
+    except ValueError as error:
         raise TokenInvalid("it cannot be read") from error
-    # One spelling for each: what is signed and what is read must be the same.
-    if not isinstance(data, dict) or base64.urlsafe_b64encode(raw).rstrip(b"=").decode() != part:
+    if not isinstance(data, dict):
         raise TokenInvalid("it cannot be read")
     return data
+
+
+def _decoded(part: str) -> bytes:
+    """The bytes of a part; raises `ValueError`."""
+    raw = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    # One spelling for each: what is signed and what is read must be the same.
+    if base64.urlsafe_b64encode(raw).rstrip(b"=").decode() != part:
+        raise ValueError("another spelling")
+    return raw
 
 
 def _check_header(header: Mapping[str, Any], issuer: Issuer, types: tuple[str, ...]) -> str:
@@ -218,17 +252,22 @@ def is_for(claims: Mapping[str, Any], wanted: str) -> bool:
 def subject_of(claims: Mapping[str, Any]) -> tuple[str, str]:
     """Whom it names, and the client that it was given to."""
     subject = claims.get("sub")
-    if not isinstance(subject, str) or not 0 < len(subject) <= _SUBJECT_CHARS or "\0" in subject:
+    if not isinstance(subject, str) or not subject or not is_name(subject):
         raise TokenInvalid("it names nobody")
     client = claims.get("client_id", claims.get("azp", ""))
-    if not isinstance(client, str) or len(client) > _SUBJECT_CHARS or "\0" in client:
+    if not is_name(client):
         raise TokenInvalid("its client is no name")
     return subject, client
 
 
+def is_name(value: Any) -> TypeGuard[str]:
+    """Whether a claim may be a name or id; an empty one is none."""
+    return isinstance(value, str) and len(value) <= _NAME_CHARS and "\0" not in value
+
+
 def _token_id(claims: Mapping[str, Any]) -> str:
     token_id = claims.get("jti", "")
-    if not isinstance(token_id, str) or len(token_id) > _SUBJECT_CHARS:
+    if not is_name(token_id):
         raise TokenInvalid("its id is no name")
     return token_id
 

@@ -1,12 +1,13 @@
 """What an issuer publishes: its metadata and its keys, over vetted connections.
 
-The operator named the issuer, and its metadata names other URLs: each is https at a public address, or lies
+The operator named the issuer, and its metadata names other URLs: each is https at a public address, or at one
 in the scope that the configuration names. Redirects are not followed, and errors quote nothing that the
 issuer said.
 """
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -27,6 +28,10 @@ _DOCUMENT_BYTES: Final = 256 * 1024
 _SECONDS: Final = 10.0
 """For metadata and keys together. Only callers with an unknown key wait for it."""
 _BOUNDS: Final = NetworkBounds(max_requests=4, max_bytes=4 * _DOCUMENT_BYTES)
+_METADATA_SECONDS: Final = 600.0
+"""As long as keys count: a provider that moves an endpoint is followed within ten minutes."""
+_AGAIN_SECONDS: Final = 10.0
+"""After a failure: anybody can begin a sign-in, and a person may try again soon."""
 
 
 class IssuerDocuments:
@@ -54,12 +59,17 @@ class IssuerDocuments:
             raise KeysUnavailable(f"it did not answer in {_SECONDS:g} s") from error
 
     def may_ask(self, url: str) -> bool:
-        """Whether a URL that its metadata names is https, or in the scope of the configuration."""
+        """Whether a URL that its metadata names is https.
+
+        An issuer that is itself reached over http, at an address of this machine, may name such.
+        """
         try:
             host = read_url(url)
         except HostRefused:
             return False
-        return host.scheme == "https" or any(scope.contains(host) for scope in self._named)
+        is_named = any(scope.contains(host) for scope in self._named)
+        is_local = self._issuer.issuer.startswith("http://") or url == self._issuer.keys
+        return host.scheme == "https" or (is_named and is_local)
 
     async def post_form(
         self, url: str, fields: Mapping[str, str], headers: Mapping[str, str]
@@ -120,3 +130,34 @@ class IssuerDocuments:
         if not isinstance(data, dict):
             raise KeysUnavailable("it did not answer with a JSON object")
         return data
+
+
+class SharedMetadata:
+    """The metadata of an issuer, asked for once for all who wait."""
+
+    def __init__(self, documents: IssuerDocuments, clock: Callable[[], float] = time.monotonic) -> None:
+        self._documents = documents
+        self._clock = clock
+        self._found: dict[str, Any] | KeysUnavailable = KeysUnavailable("it was not asked")
+        self._until = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
+
+    async def now(self) -> dict[str, Any]:
+        """The metadata, at most ten minutes old; raises `KeysUnavailable`."""
+        if self._clock() >= self._until:
+            if self._asking is None:
+                self._asking = asyncio.ensure_future(self._ask())
+            await asyncio.shield(self._asking)
+        if isinstance(self._found, KeysUnavailable):
+            raise KeysUnavailable(str(self._found))
+        return self._found
+
+    async def _ask(self) -> None:
+        try:
+            self._found = await self._documents.metadata()
+            self._until = self._clock() + _METADATA_SECONDS
+        except KeysUnavailable as error:
+            self._found = error
+            self._until = self._clock() + _AGAIN_SECONDS
+        finally:
+            self._asking = None

@@ -186,7 +186,12 @@ class PageApp:
                 address=self._base(request),
                 providers=self._people.choices() if self._people else (),
             )
-        check_origin(request.headers, self._base(request))
+        try:
+            check_origin(request.headers, self._base(request))
+        except RequestRefused as error:
+            if self._people is not None:
+                self._people.tell_refused(error.message)
+            raise
         form = await request.form()
         if self._people is not None and "begin" in form:
             return await self._people.begin(request, form, self._base(request), self._cookie_name(request))

@@ -22,7 +22,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from toolkeep.limits import SESSION_HOURS
+from toolkeep.limits import SESSION_HOURS, SIGN_IN_SECONDS
 from toolkeep.server.http.bearer_auth import BearerAuth, Caller
 from toolkeep.server.oidc.person import Attempt, Person
 from toolkeep.stores.api_tokens import TOKEN_PREFIX, Scope
@@ -80,10 +80,10 @@ class NewSession(msgspec.Struct, frozen=True):
 
 
 class SignedOut(Protocol):
-    """The sessions that people ended before their time."""
+    """The sessions that people ended before their time, and the sign-ins that were completed."""
 
-    async def add(self, session_id: str, ends_at: float, now: float) -> None:
-        """Remember a session until it would have ended anyway."""
+    async def add(self, session_id: str, ends_at: float, now: float) -> bool:
+        """Remember a session until it would have ended anyway; False if it was ended before."""
 
     async def has(self, session_id: str) -> bool:
         """Whether a session was ended; raises `StoreUnavailable` if that cannot be told."""
@@ -95,10 +95,12 @@ class MemorySignedOut:
     def __init__(self) -> None:
         self._ends: dict[str, float] = {}
 
-    async def add(self, session_id: str, ends_at: float, now: float) -> None:
-        """Remember a session until it would have ended anyway."""
+    async def add(self, session_id: str, ends_at: float, now: float) -> bool:
+        """Remember a session until it would have ended anyway; False if it was ended before."""
         self._ends = {held: end for held, end in self._ends.items() if end > now}
+        is_new = session_id not in self._ends
         self._ends[session_id] = ends_at
+        return is_new
 
     async def has(self, session_id: str) -> bool:
         """Whether a session was ended."""
@@ -153,6 +155,15 @@ class Sessions:
         """The sign-in under way of a cookie."""
         content = self._open(cookie, _ATTEMPT)
         return None if content is None else msgspec.json.decode(content, type=Attempt)
+
+    async def is_used(self, attempt: Attempt) -> bool:
+        """Whether a sign-in was completed, on any server."""
+        return await self._signed_out.has(attempt.state)
+
+    async def use(self, attempt: Attempt) -> bool:
+        """Complete a sign-in; False if it was completed before."""
+        now = self._clock()
+        return await self._signed_out.add(attempt.state, now + SIGN_IN_SECONDS, now)
 
     def _seal(self, content: msgspec.Struct, about: bytes) -> str:
         nonce = secrets.token_bytes(_NONCE_BYTES)

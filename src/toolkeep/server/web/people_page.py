@@ -6,7 +6,6 @@ goes to a fixed address, so that nothing in an answer leads elsewhere (open redi
 """
 
 import asyncio
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
@@ -24,12 +23,11 @@ from toolkeep.server.web.web_request import Form, PageRequest
 if TYPE_CHECKING:
     from toolkeep.server.oidc.people import PeopleSignIn
 
-log = logging.getLogger("toolkeep.server")
-
 LOGOUT: Final = "/ui/back-channel-logout"
 ATTEMPT: Final = "-sign-in"
 """At the end of the name of the cookie."""
 _REDIRECT: Final = "/ui/sign-in"
+_USED: Final = "it was used before"
 _FIELDS: Final = 16
 """Of an answer: it has four, and a provider may add some."""
 
@@ -48,12 +46,11 @@ class PeoplePage:
 
     async def begin(self, request: PageRequest, form: Form, base: str, cookie: str) -> Response:
         """Begin an attempt: its cookie, and for the page the key of the attempt and where to go."""
+        issuer = form.get("begin")
         try:
-            begun = await self._people.begin(
-                form.get("begin"), f"{base}{_REDIRECT}", is_fresh=bool(form.get("fresh"))
-            )
+            begun = await self._people.begin(issuer, f"{base}{_REDIRECT}", is_fresh=bool(form.get("fresh")))
         except SignInInvalid as error:
-            raise _refused(str(error)) from error
+            raise self._refused(issuer, str(error)) from error
         sealed = attempt_cookie(cookie, self._sessions.seal_attempt(begun.attempt), base)
         headers = (sealed, *security_headers(request.nonce))
         return Response(200, f"{begun.key} {begun.url}".encode(), b"text/plain", headers)
@@ -62,14 +59,21 @@ class PeoplePage:
         """The session of the person whom the provider's answer names; raises `RequestRefused`."""
         attempt = self._sessions.read_attempt(cookie) if cookie else None
         if attempt is None:
-            raise _refused("this browser did not begin it")
+            raise self._refused("", "this browser did not begin it")
+        issuer = attempt.issuer
+        # Before the provider is asked, and again after: the same answer may come twice at once.
+        if await self._sessions.is_used(attempt):
+            raise self._refused(issuer, _USED)
         try:
             person = await self._people.finish(attempt, form.get("key"), _read_answer(form.get("answer")))
         except SignInInvalid as error:
-            raise _refused(str(error)) from error
+            raise self._refused(issuer, str(error)) from error
         begun = self._sessions.begin_person(person)
         if begun is None:
-            raise _refused("its names are too long")
+            raise self._refused(issuer, "its names are too long")
+        # Only an answer that a provider vouched for is remembered: others could be made up without end.
+        if not await self._sessions.use(attempt):
+            raise self._refused(issuer, _USED)
         # The session that this browser had before does not outlive the sign-in of somebody else.
         if request.session is not None:
             await self._sessions.end(request.session)
@@ -79,8 +83,9 @@ class PeoplePage:
         """A logout token, which the provider itself sends: it has no cookie and no origin."""
         if request.method != "POST":
             return Response(405, b"", b"text/plain", ((b"allow", b"POST"),))
+        token = (await request.form()).get("logout_token")
         try:
-            over = await self._people.log_out((await request.form()).get("logout_token"))
+            over = await self._people.log_out(token)
             mark = partial(
                 self._service.tokens.log_out,
                 over.issuer,
@@ -90,20 +95,23 @@ class PeoplePage:
             )
             await asyncio.to_thread(mark)
         except (SignInInvalid, TokenRefused) as error:
-            log.warning("a back-channel logout was refused", extra={"reason": str(error)})
+            self._people.refused("logout", self._people.named_issuer(token), str(error))
             return Response(400, b'{"error":"invalid_request"}', b"application/json")
         self._service.authenticator.forget()
         return Response(200, b"", b"text/plain")
 
+    def tell_refused(self, reason: str) -> None:
+        """Tell of a sign-in that was refused before its provider was known."""
+        self._people.refused("sign-in", "", reason)
 
-def _refused(reason: str) -> RequestRefused:
-    """One message for every reason; the log of the operator says which."""
-    log.warning("a sign-in with an identity provider was refused", extra={"reason": reason})
-    return RequestRefused(
-        Code.SIGN_IN_REFUSED,
-        "the identity provider did not sign you in, or not in this browser",
-        hint="begin again on this page; the log of the server says why",
-    )
+    def _refused(self, issuer: str, reason: str) -> RequestRefused:
+        """One message for every reason; the log of the operator says which."""
+        self._people.refused("sign-in", issuer, reason)
+        return RequestRefused(
+            Code.SIGN_IN_REFUSED,
+            "the identity provider did not sign you in, or not in this browser",
+            hint="begin again on this page; the log of the server says why",
+        )
 
 
 def _read_answer(text: str) -> dict[str, str]:

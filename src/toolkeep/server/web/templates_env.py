@@ -60,6 +60,7 @@ _KINDS: Final = {
     "AnswersSigned": "A worker signed answers",
     "WorkersDisagreed": "Workers gave different results",
     "WorkerRefused": "Frames of a worker refused",
+    "IdentityRefused": "Token or sign-in refused",
     "SessionEnded": "Session ended",
     "OperatorChange": "Put in force",
     "AuditAlarm": "Alarm about a log",

@@ -114,15 +114,17 @@ class SharedSignedOut:
     def __init__(self, register: SharedRegister[float]) -> None:
         self._register = register
 
-    async def add(self, session_id: str, ends_at: float, now: float) -> None:
-        """Remember a session until it would have ended anyway."""
+    async def add(self, session_id: str, ends_at: float, now: float) -> bool:
+        """Remember a session until it would have ended anyway; False if it was ended before."""
 
-        def edit(held: dict[str, float]) -> None:
+        def edit(held: dict[str, float]) -> bool:
             for over in [one for one, end in held.items() if end <= now]:
                 del held[over]
+            is_new = session_id not in held
             held[session_id] = ends_at
+            return is_new
 
-        await asyncio.to_thread(self._register.change, edit)
+        return await asyncio.to_thread(self._register.change, edit)
 
     async def has(self, session_id: str) -> bool:
         """Whether it was ended; raises `StoreUnavailable`, as a session must not count if nobody can tell."""
