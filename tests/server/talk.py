@@ -78,6 +78,8 @@ class Pending:
             assert not self.response.is_over
             self.response.body += message.get("body", b"")
             self.response.is_over = not message.get("more_body", False)
+            if self.response.is_over:
+                self._left.set()  # from then on a server says that nobody listens
 
     def leave(self) -> None:
         """Close the connection."""

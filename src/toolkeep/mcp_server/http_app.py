@@ -460,6 +460,7 @@ class McpApp:
             await reply.until_closed()
         except asyncio.CancelledError:
             if not reply.is_gone:  # shutdown: the client resumes on another server
+                reply.stop_watching()
                 reply.end()
                 await reply.until_closed()
         finally:
@@ -479,7 +480,9 @@ class McpApp:
                 await self._server.hub.hold_watched(connection)
             await reply.until_closed()
         except asyncio.CancelledError:
-            if not reply.is_gone:  # shutdown: end the stream properly
+            if not reply.is_gone:  # shutdown, or its token was revoked: end the stream properly
+                # At its end the server tells of a disconnect, which would cancel what waits for the end.
+                reply.stop_watching()
                 reply.end()
                 await reply.until_closed()
         finally:
