@@ -112,6 +112,7 @@ _CLAIMS: dict[str, tuple[dict[str, Any], str]] = {
     "an empty audience": (claims(aud=[]), "another resource"),
     "an audience within a list within a list": (claims(aud=[[AUDIENCE]]), "another resource"),
     "an audience as a key": (claims(aud={AUDIENCE: True}), "another resource"),
+    "bound to a key of its client": (claims(cnf={"jkt": "0ZcOCORZNYy"}), "bound to a key"),
     "expired": (claims(iat=NOW - 700, exp=NOW - 31), "expired"),
     "no expiry": (claims(exp=None), "exp is no time"),
     "an expiry as text": (claims(exp=str(NOW + 60)), "exp is no time"),
