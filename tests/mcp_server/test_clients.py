@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.mcp_server import sign_in_rounds
 from tests.mcp_server.balanced import served
 from tests.mcp_server.client_rounds import CELLS, judged, round_of
 from tests.mcp_server.environments import node_with_packages, python_of
@@ -66,6 +67,13 @@ def test_an_official_client_fills_every_cell_of_the_table(name: str, is_http: bo
     """The other libraries take longer, or fill fewer: `scripts/soak`."""
     found = round_of(name, tmp_path, is_http=is_http)
     assert judged(found) == dict.fromkeys(CELLS, "yes"), found
+
+
+@pytest.mark.spec("IDN-1")
+@pytest.mark.parametrize("name", ["mcp 2", "@modelcontextprotocol/sdk", "@modelcontextprotocol/inspector"])
+def test_a_client_signs_in_by_itself_with_a_real_provider(name: str, tmp_path: Path) -> None:
+    """And refreshes, steps up and is refused, as `docs/clients.md` says; other clients in `scripts/soak`."""
+    assert sign_in_rounds.round_of(name, tmp_path) == sign_in_rounds.expected(name)
 
 
 @pytest.mark.spec("MCP-3")

@@ -109,7 +109,7 @@ def test_mcp_clients_learn_where_they_are_and_what_is_wanted(keep: Keep, path: s
     assert data["resource"] == "https://keep.example.org/mcp"
     assert data["authorization_servers"] == ["https://login.example.org"]
     assert data["bearer_methods_supported"] == ["header"]
-    assert "mcp" in data["scopes_supported"]
+    assert data["scopes_supported"] == ["mcp"]  # a client asks for all that it reads here
     known = talk(keep, act, base="https://keep.example.org").data
     assert known["resource"] == "https://keep.example.org/mcp"
     assert "authorization_servers" not in known

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from toolkeep.server.http.bearer_auth import SCOPES
+from toolkeep.stores.api_tokens import Scope
 
 PATH = "/.well-known/oauth-protected-resource"
 
@@ -29,7 +29,9 @@ def resource_metadata(resource: str, issuers: Sequence[str] = ()) -> ResourceMet
     return ResourceMetadata(
         resource=resource,
         authorization_servers=list(issuers) or UNSET,
-        scopes_supported=[scope.value for scope in SCOPES],
+        # What MCP needs, and no more: some clients ask their provider for all that they read here. A step-up
+        # names others when they are needed.
+        scopes_supported=[Scope.MCP.value],
         bearer_methods_supported=["header"],
         resource_name="toolkeep",
     )

@@ -127,8 +127,8 @@ class AccessTokens:
         expires_at, issued_at = _check_times(claims, issuer, self._clock())
         if not is_for(claims, issuer.audience):
             raise TokenInvalid("it is for another resource")
-        # It counts with a proof by its client's key alone (DPoP, mTLS). Nothing here checks one, so it would be a
-        # bearer token in the hands of a thief.
+        # It counts only with a proof by its client's key (DPoP, mTLS). Nothing here checks one: in the hands
+        # of a thief it would be as good as a bearer token.
         if "cnf" in claims:
             raise TokenInvalid("it is bound to a key of its client")
         subject, client = subject_of(claims)
