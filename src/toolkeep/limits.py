@@ -729,3 +729,5 @@ STATISTICS_SECONDS: Final = 7 * 86_400.0
 """Time range of the charts."""
 STATISTICS_RECORDS: Final = 200_000
 """Maximum number of records read for the charts: some seconds, once."""
+COUNTED_AT_ONCE: Final = 5_000
+"""Records that a server reads before its first figures: a quarter of a second. A thread counts the others."""

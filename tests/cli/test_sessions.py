@@ -115,3 +115,30 @@ def test_a_result_that_comes_after_the_end_opens_the_new_session(keep: Keep) -> 
     assert end("chat", "y\n")[0] == 0
     running.fall(opened=True, after="read_mail", hosts=["late.example"])
     assert opened(keep, "ada", "chat").opened
+
+
+def test_the_calls_of_a_session_are_shown_as_on_the_page(keep: Keep) -> None:
+    for _ in range(2):
+        keep.call_sync("read_mail", {}, agent="ada", session="chat")
+    keep.call_sync("read_mail", {"folder": 1}, agent="ada", session="chat", conversation="thread")
+    keep.call_sync("read_mail", {}, agent="eve", session="chat")
+    assert "hint: name one: --agent ada" in run("sessions", "show", "chat", status=1).stderr
+    shown = data("sessions", "show", "chat", "--agent", "ada")
+    assert [(one["outcome"], one["changes"]) for one in shown["items"]] == [
+        ("ok", []),
+        ("ok", ["opened"]),
+        ("refused", []),
+    ]
+    assert (shown["totals"]["calls"], shown["totals"]["refused"]) == (3, 1)
+    said = run("sessions", "show", "chat", "--agent", "ada").stdout.split("\n")
+    assert said[0] == "Session chat of ada: 3 calls, 1 refused, 0 failed"
+    assert said[2].strip() == "From here on, the model has been shown text from outside."
+    assert "read_mail: 2 bytes in, 40 bytes out, " in said[1]
+    assert said[5].strip().startswith("Its arguments are not valid at /folder: ")
+    newest = run("sessions", "show", "chat", "--agent", "ada", "--limit", "1").stdout.split("\n")
+    before = newest[-2].removeprefix("Earlier calls: --before ")
+    earlier = data("sessions", "show", "chat", "--agent", "ada", "--before", before)["items"]
+    assert earlier == shown["items"][:2]
+    (of_thread,) = data("sessions", "show", "thread")["items"]
+    assert of_thread["call"] == shown["items"][2]["call"]
+    assert "no session or conversation 'none'" in run("sessions", "show", "none", status=1).stderr

@@ -13,7 +13,7 @@ import pytest
 from tests.config.projects import accept
 from toolkeep import Answer, Code, Keep, Question, open_keep
 from toolkeep.errors import NotRecorded
-from toolkeep.keep.undo import difference, obstacle
+from toolkeep.keep.undo import UndoStep, obstacle, plan_undo
 from toolkeep.limits import UNDO_FILE_BYTES
 from toolkeep.stores.replaced_files import Replaced
 
@@ -53,6 +53,12 @@ async def write(keep: Keep, path: str, content: str, session: str = "s", **more:
     return result.call_id
 
 
+def planned(keep: Keep, call: str) -> UndoStep:
+    """What taking back a call would do."""
+    (step,) = plan_undo(keep.replaced(call=call))
+    return step
+
+
 def test_a_write_is_taken_back_and_so_is_taking_it_back(tmp_path: Path) -> None:
     file, made = tmp_path / "a.txt", tmp_path / "new" / "b.txt"
     file.write_text("one\ntwo\n")
@@ -60,8 +66,7 @@ def test_a_write_is_taken_back_and_so_is_taking_it_back(tmp_path: Path) -> None:
 
     async def body(keep: Keep) -> None:
         call = await write(keep, "a.txt", "three\n")
-        (kept,) = keep.replaced(call=call)
-        assert difference(kept).split("\n")[3:] == ["-three", "+one", "+two"]
+        assert planned(keep, call).difference.split("\n")[3:] == ["-three", "+one", "+two"]
         undone = await keep.undo(call, agent="writer")
         assert (undone.ok, undone.tool) == (True, "restore_file")
         assert (file.read_text(), file.stat().st_mode & 0o777) == ("one\ntwo\n", 0o640)
@@ -71,7 +76,7 @@ def test_a_write_is_taken_back_and_so_is_taking_it_back(tmp_path: Path) -> None:
         assert file.read_text() == "three\n"
         # A file that the call made is removed; the folder stays.
         call = await write(keep, "new/b.txt", "hello")
-        assert "would be removed" in difference(keep.replaced(call=call)[0])
+        assert "would be removed" in planned(keep, call).difference
         undone = await keep.undo(call, agent="writer")
         assert "was removed" in str(undone.value)
         assert not made.exists()
@@ -93,6 +98,7 @@ def test_a_file_that_changed_since_stays_as_it_is(tmp_path: Path) -> None:
         undone = await keep.undo(call, agent="writer")
         assert not undone.ok
         assert "has changed since" in undone.text
+        assert planned(keep, call).obstacle == "the file has changed since"
         assert file.read_text() == "by a person"
         assert obstacle(keep.replaced(call=call)[0]) == ""
 
@@ -106,7 +112,7 @@ def test_bytes_come_back_as_they_were_and_edits_too(tmp_path: Path) -> None:
 
     async def body(keep: Keep) -> None:
         call = await write(keep, "b.bin", "text")
-        assert "3 bytes that differ" in difference(keep.replaced(call=call)[0])
+        assert "3 bytes that differ" in planned(keep, call).difference
         assert (await keep.undo(call, agent="writer")).ok
         assert binary.read_bytes() == b"\0\xff\xfe"
         arguments = {"path": "c.py", "old_content": "1", "new_content": "2"}
@@ -162,6 +168,12 @@ def test_the_calls_of_a_session_newest_first_and_of_nobody_else(tmp_path: Path) 
         await write(keep, "b.txt", "one", session="other")
         assert [one.call for one in keep.replaced(session="s")] == [second, first]
         assert keep.replaced(session="s", agent="reader") == []
+        # Each step finds what the one before it leaves.
+        steps = plan_undo(keep.replaced(session="s"))
+        assert [one.obstacle for one in steps] == ["", ""]
+        newer, older = (one.difference for one in steps)
+        assert "-two" in newer.split("\n")
+        assert "would be removed" in older
         for one in keep.replaced(session="s"):
             assert (await keep.undo(one.call, agent="writer")).ok
         assert not (tmp_path / "a.txt").exists()
@@ -190,7 +202,7 @@ def test_what_somebody_puts_in_its_place_is_neither_read_nor_waited_for(tmp_path
         assert kept.after_sha256 == hashlib.sha256(b"one").hexdigest()
         (tmp_path / "a.txt").unlink()
         os.mkfifo(tmp_path / "a.txt")
-        assert "a pipe, not a file" in difference(kept)
+        assert "a pipe, not a file" in planned(keep, call).obstacle
         undone = await keep.undo(call, agent="writer")
         assert not undone.ok
 

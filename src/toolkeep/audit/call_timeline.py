@@ -5,7 +5,7 @@ data for people. It decides nothing, and believes the records.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -40,6 +40,13 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Change = Literal["opened", "secret", "clean"]
+
+CHANGE_WORDS: Final[dict[Change, str]] = {
+    "opened": "From here on, the model has been shown text from outside.",
+    "secret": "From here on, the model has been shown secrets.",
+    "clean": "The state is clean again: a person ended the session, or its host began it anew.",
+}
+"""What each means, for a person."""
 
 
 class TimelineCall(msgspec.Struct, frozen=True, kw_only=True):

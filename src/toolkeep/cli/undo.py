@@ -15,7 +15,7 @@ from toolkeep.cli.options import common, print_json, project, say, say_done, say
 from toolkeep.cli.tables import short_time
 from toolkeep.cli.tool_selection import keep_with
 from toolkeep.errors import NotRecorded
-from toolkeep.keep.undo import difference, obstacle
+from toolkeep.keep.undo import plan_undo
 from toolkeep.text.display import visible
 
 if TYPE_CHECKING:
@@ -90,15 +90,22 @@ def _say_what(one: "Replaced", *, err: bool = False) -> None:
 
 
 def _print(found: "Sequence[Replaced]", *, as_json: bool) -> None:
-    rows = [(one, obstacle(one), difference(one)) for one in found]
+    steps = plan_undo(found)
     if as_json:
         print_json(
             [
-                {"call": one.call, "tool": one.tool, "path": one.path, "obstacle": why, "difference": changes}
-                for one, why, changes in rows
+                {
+                    "call": step.replaced.call,
+                    "tool": step.replaced.tool,
+                    "path": step.replaced.path,
+                    "obstacle": step.obstacle,
+                    "difference": step.difference,
+                }
+                for step in steps
             ]
         )
         return
-    for one, why, changes in rows:
-        _say_what(one)
+    for step in steps:
+        _say_what(step.replaced)
+        why, changes = step.obstacle, step.difference
         say(*(f"  cannot be taken back: {why}" if why else changes or "  nothing would change").split("\n"))

@@ -9,9 +9,11 @@ import base64
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from toolkeep.approval.file_diff import text_difference
 from toolkeep.calls import RecordedCall, ToolResult
@@ -85,16 +87,70 @@ def obstacle(found: Replaced | None) -> str:
     return ""
 
 
-def difference(found: Replaced) -> str:
-    """What taking it back would change, as a unified diff."""
+class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What taking back one call would do."""
+
+    replaced: Replaced
+    obstacle: str
+    """Why it cannot be taken back; empty if it can."""
+    difference: str
+    """What it would change, as a unified diff."""
+
+
+def plan_undo(found: Sequence[Replaced]) -> list[UndoStep]:
+    """What taking back calls one after the other, newest first, would do; nothing is changed.
+
+    Each step finds what the steps before it leave. After one that cannot be taken back, none is: calls that
+    were taken back already are passed over.
+    """
+    left: dict[str, bytes | None] = {}
+    stop = ""
+    steps = []
+    for one in found:
+        why = obstacle(one)
+        if one.path in left:
+            now, unreadable = left[one.path], ""
+        else:
+            now, unreadable = _now(one.path)
+        why = why or unreadable
+        if not why and not _is_left(one, now, is_planned=one.path in left):
+            why = "the file has changed since"
+        why = why or stop
+        if not why:
+            left[one.path] = one.before if one.was_there else None
+        elif not one.undone_by:
+            stop = "a newer call cannot be taken back"
+        changes = "" if why else difference(one, now)
+        steps.append(UndoStep(replaced=one, obstacle=why, difference=changes))
+    return steps
+
+
+def _now(path: str) -> tuple[bytes | None, str]:
+    """The content of a file, its beginning of a large one; or why it cannot be read."""
     try:
-        with ToolPath(found.path, found.path).open() as file:
-            now = file.read(UNDO_FILE_BYTES + 1)
+        with ToolPath(path, path).open() as file:
+            return file.read(UNDO_FILE_BYTES + 1), ""
     except (OSError, ToolFailed) as error:
-        return str(error)
+        return None, str(error)
+
+
+def _is_left(one: Replaced, now: bytes | None, *, is_planned: bool) -> bool:
+    """Whether a file is as the call left it."""
+    if now is None:
+        return False
+    if is_planned or len(now) <= UNDO_FILE_BYTES:
+        return hashlib.sha256(now).hexdigest() == one.after_sha256
+    try:
+        return _sha256(one.path) == one.after_sha256
+    except (OSError, ToolFailed):
+        return False
+
+
+def difference(found: Replaced, now: bytes | None) -> str:
+    """What taking it back would change in a file that is so, as a unified diff."""
     if not found.was_there:
         return f"{found.path} would be removed: the call made it"
-    return text_difference(found.path, now, found.before or b"")
+    return text_difference(found.path, now or b"", found.before or b"")
 
 
 async def undo(keep: Caller, replaced: ReplacedFiles, call_id: str, *, agent: str) -> ToolResult:

@@ -79,6 +79,7 @@ def make_app(
         app.on_shutdown_end(providers.refusals.close)
     mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
     app.on_shutdown_end(service.index.close)
+    app.on_shutdown_end(service.statistics.close)
     app.mount("/mcp", AuthenticatedMcp(app, mcp))
     app.on_shutdown_start(mcp.let_go)
     app.on_shutdown_end(mcp.close)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolkeep.keep.keep import Keep
-from toolkeep.limits import ServerLimits
+from toolkeep.limits import COUNTED_AT_ONCE, ServerLimits
 from toolkeep.server.api.approval_history import ApprovalHistory
 from toolkeep.server.api.call_index import CallIndex
 from toolkeep.server.api.health import Health
@@ -29,7 +29,7 @@ class Service:
     limits: ServerLimits
     calls: RunningCalls
     health: Health
-    statistics: Statistics = field(default_factory=Statistics)
+    statistics: Statistics = field(default_factory=lambda: Statistics(at_once=COUNTED_AT_ONCE))
     history: ApprovalHistory = field(default_factory=ApprovalHistory)
     index: CallIndex = field(default_factory=CallIndex)
     milestones: MilestoneReader = field(default_factory=MilestoneReader)

@@ -101,6 +101,15 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def size(number: float) -> str:
+    """Bytes in the most readable unit."""
+    for unit in ("bytes", "KB", "MB"):
+        if number < 1024:
+            return f"{number:g} {unit}" if number == int(number) else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GB"
+
+
 def listing(values: Iterable[str], count: int, limit: int, separator: str = ", ") -> str:
     """The first few of `count` values, with the number of omitted ones."""
     shown = separator.join(islice(values, limit))

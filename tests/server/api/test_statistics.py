@@ -1,6 +1,7 @@
 """Counts of calls, from the log."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,32 @@ def test_the_api_gives_the_same_counts(project: Path) -> None:
 
     data, refused = asyncio.run(run())
     assert (data["calls"], data["failures"], data["hours"], refused) == (4, 1, 1, 403)
+
+
+def test_a_server_answers_from_the_newest_records_until_the_others_are_counted(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with made(project) as keep:
+        for _ in range(4):
+            call(keep)
+        held, log = threading.Event(), keep.record.log
+        read_back = log.read_back
+
+        def patiently(*given: Any) -> Any:
+            if threading.current_thread().name == "toolkeep-statistics":
+                held.wait()
+            return read_back(*given)
+
+        monkeypatch.setattr(log, "read_back", patiently)
+        statistics = Statistics(at_once=12)
+        first = asyncio.run(statistics.view(keep, 24))
+        assert (first.is_whole, first.is_counting) == (False, True)
+        assert 0 < first.calls < 16
+        call(keep)
+        assert asyncio.run(statistics.view(keep, 24)).calls == first.calls + 4
+        held.set()
+        statistics._builder.join()  # type: ignore[union-attr]  # it counts
+        whole = asyncio.run(statistics.view(keep, 24))
+        assert (whole.calls, whole.is_counting) == (20, False)
+        assert whole == asyncio.run(Statistics().view(keep, 24))
+        statistics.close()

@@ -144,6 +144,7 @@ CHANGES = [
     "/ui/tools/add:enable",
     "/ui/tools/add:try",
     "/ui/tools:change",
+    "/ui/calls:undo",
     "/ui/tools/add:accept",
     "/ui/tools/add:reject",
     "/ui/tools/add:declare",

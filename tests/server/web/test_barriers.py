@@ -1,11 +1,15 @@
 """Every page in both themes and two widths, looked at by axe for barriers."""
 
+import hashlib
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server.web.conftest import Reader, World
+from toolkeep.stores.replaced_files import Replaced
 
 Read = Callable[..., Reader]
 
@@ -25,6 +29,22 @@ def busy(world: World) -> World:
     keep.create_definition({"name": "stored", "description": "Is stored.", "version": "1.0.0"})
     keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
     keep.call_sync("price", {"titel": "Dune", "copies": "2"}, agent="writer", session="desk")
+    file = Path(keep.project) / "notes.md"
+    file.write_text("two\n")
+    keep.record.replaced.put(
+        Replaced(
+            call="0" * 32,
+            tool="write_file",
+            agent="writer",
+            session="desk",
+            conversation="",
+            path=str(file),
+            at=time.time(),
+            was_there=True,
+            before=b"one\n",
+            after_sha256=hashlib.sha256(b"two\n").hexdigest(),
+        )
+    )
     world.server.tokens.make("night shift", ["approve"], agent="ada")
     world.call_meanwhile("order", {"title": "Dune", "copies": 2}, agent="writer", session="desk")
     return world
@@ -41,6 +61,7 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
     page.get_by_role("button", name="Approve once").wait_for()
     paths = [
         "/ui/",
+        "/ui/start",
         "/ui/approvals",
         "/ui/tools",
         "/ui/tools/price",
@@ -75,6 +96,10 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
     page.get_by_role("link", name="Explain with arguments").click()
     page.wait_for_url("**/ui/policies?agent=writer&tool=order")
     assert page.get_by_label("Tool", exact=True).input_value() == "order"
+    reader.go("/ui/sessions/show?agent=writer&session=desk")
+    page.get_by_role("button", name="Take back its writes").click()
+    page.get_by_role("heading", name="What would be taken back").wait_for()
+    found["what would be taken back"] = barriers(page, axe)
     reader.go("/ui/tools/price")
     page.get_by_label("copies").fill("many")
     page.get_by_role("button", name="Check only").click()

@@ -29,6 +29,7 @@ from toolkeep.server.api import (
     stored_policy_routes,
     token_routes,
     tool_routes,
+    undo_routes,
 )
 from toolkeep.server.api.common_parameters import NONE_MATCH, TAG
 from toolkeep.server.api.health import Readiness
@@ -200,6 +201,7 @@ ROUTES: Final = (
     *call_routes.ROUTES,
     *session_routes.ROUTES,
     *session_timeline.ROUTES,
+    *undo_routes.ROUTES,
     *approval_routes.ROUTES,
     *audit_routes.ROUTES,
     *policy_routes.ROUTES,

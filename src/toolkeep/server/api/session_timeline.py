@@ -25,6 +25,7 @@ from toolkeep.flow.tracker import Flow
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import NAMED_CHARS
 from toolkeep.server.api import audit_routes
+from toolkeep.server.api.call_index import CallIndex
 from toolkeep.server.api.common_parameters import CURSOR
 from toolkeep.server.api.pagination import Page
 from toolkeep.server.api.recorded_calls import CallFilters, CallSummary
@@ -116,12 +117,12 @@ class SessionTimeline(Page, frozen=True, kw_only=True):
     items: list[TimelineCall]
 
 
-async def list_sessions(service: Service, caller: Caller, *, agent: str = "") -> list[SessionSummary]:
+async def list_sessions(
+    keep: Keep, caller: Caller, *, agent: str = "", index: CallIndex | None = None
+) -> list[SessionSummary]:
     """The sessions of the newest calls that a caller may see, the newest first."""
     filters = CallFilters(agent=agent or None)
-    page = await audit_routes.list_calls(
-        service.keep, caller, filters, limit=_LISTED_CALLS, index=service.index
-    )
+    page = await audit_routes.list_calls(keep, caller, filters, limit=_LISTED_CALLS, index=index)
     found: dict[tuple[str, str, str], list[CallSummary]] = {}
     for call in page.items:
         if call.session or call.conversation:
@@ -146,7 +147,7 @@ def _summary(key: tuple[str, str, str], calls: list[CallSummary]) -> SessionSumm
 
 
 async def show_session(
-    service: Service,
+    keep: Keep,
     caller: Caller,
     agent: str,
     *,
@@ -154,22 +155,18 @@ async def show_session(
     conversation: str = "",
     limit: int = CALLS,
     cursor: str | None = None,
+    index: CallIndex | None = None,
+    scans: int = _SCANS,
 ) -> SessionTimeline:
     """The newest calls of a session, or those before a cursor; none if nothing of it is recorded."""
-    keep, agent = service.keep, agent or caller.agent
+    agent = agent or caller.agent
     if not (caller.has_scope(Scope.AUDIT_READ) or agent == caller.agent) or not (session or conversation):
         raise not_found("session")
     filters = CallFilters(agent=agent, session=session or None, conversation=conversation or None)
-    found: list[CallSummary] = []
     is_first = cursor is None
-    for _ in range(_SCANS):
-        page = await audit_routes.list_calls(
-            keep, caller, filters, limit=limit - len(found), cursor=cursor, index=service.index
-        )
-        found += page.items
-        cursor = page.next
-        if cursor is None or len(found) >= limit:
-            break
+    found, cursor = await find_calls(
+        keep, caller, filters, limit=limit, cursor=cursor, index=index, scans=scans
+    )
     calls = await asyncio.to_thread(_timeline, keep, caller, found[::-1])
     flow = keep.authorizer.flow
     facts = next((one.facts for one in reversed(calls) if one.facts is not None), None)
@@ -187,6 +184,29 @@ async def show_session(
         items=calls,
         next=cursor,
     )
+
+
+async def find_calls(
+    keep: Keep,
+    caller: Caller,
+    filters: CallFilters,
+    *,
+    limit: int,
+    cursor: str | None = None,
+    index: CallIndex | None = None,
+    scans: int = _SCANS,
+) -> tuple[list[CallSummary], str | None]:
+    """The newest calls before a cursor that fit, and the cursor to go on before."""
+    found: list[CallSummary] = []
+    for _ in range(scans):
+        page = await audit_routes.list_calls(
+            keep, caller, filters, limit=limit - len(found), cursor=cursor, index=index
+        )
+        found += page.items
+        cursor = page.next
+        if cursor is None or len(found) >= limit:
+            break
+    return found, cursor
 
 
 def _timeline(keep: Keep, caller: Caller, found: Sequence[CallSummary]) -> list[TimelineCall]:
@@ -294,19 +314,21 @@ def _number(decimal: str) -> str:
 
 
 async def _list(service: Service, request: Request) -> Response:
-    found = await list_sessions(service, request.caller, agent=str(request.query["agent"] or ""))
+    agent = str(request.query["agent"] or "")
+    found = await list_sessions(service.keep, request.caller, agent=agent, index=service.index)
     return json_response(found)
 
 
 async def _show(service: Service, request: Request) -> Response:
     given: dict[str, Any] = {name: str(request.query[name] or "") for name in ("session", "conversation")}
     shown = await show_session(
-        service,
+        service.keep,
         request.caller,
         str(request.query["agent"] or ""),
         **given,
         limit=int(request.query["limit"]),
         cursor=request.query["cursor"],
+        index=service.index,
     )
     return json_response(shown)
 

@@ -1,10 +1,11 @@
 """Call statistics, counted from the audit log: they survive a restart and cover every process.
 
 The log is read back once as far as needed, then followed. Counts are kept by the minute for a week; of a very
-long log, for its newest records only.
+long log, for its newest records only. A server answers from its newest records until the rest is counted.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -16,13 +17,18 @@ from typing import Final
 import msgspec
 
 from toolkeep.audit.entry import Entry
-from toolkeep.errors import FAILURES, TITLES, Code
+from toolkeep.errors import FAILURES, TITLES, Code, ToolkeepError
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import STATISTICS_RECORDS, STATISTICS_SECONDS
+from toolkeep.stores.records import ReadableLog
+
+logger = logging.getLogger("toolkeep.server")
 
 _MINUTE: Final = 60
 _CALLS: Final = 10_000
 """Calls whose tool is remembered between their records."""
+_BATCH: Final = 1_000
+"""Records that are read or counted in one turn."""
 _TIMES: Final = 2_000
 """Durations that are kept of one minute."""
 _LISTED: Final = 8
@@ -65,6 +71,8 @@ class StatisticsView(msgspec.Struct, frozen=True, kw_only=True):
     by_agent: list[Ranked]
     is_whole: bool
     """Whether the log was read as far back as was asked."""
+    is_counting: bool = False
+    """Whether older calls are still being counted."""
 
 
 class AgentCounts(msgspec.Struct, kw_only=True):
@@ -104,16 +112,70 @@ class _Minute:
         self.failed_agents: Counter[str] = Counter()
 
 
+class _Counts:
+    """What is counted of a log, from some record on."""
+
+    def __init__(self) -> None:
+        self.minutes: OrderedDict[int, _Minute] = OrderedDict()
+        self.since = 0.0
+        self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._last = -1
+
+    def follow(self, log: ReadableLog, oldest: float, most: int) -> Iterator[int]:
+        """Count new records; how many were read or counted, so that others can have a turn."""
+        back = islice(log.read_back(), most)
+        fresh = takewhile(lambda entry: entry.index > self._last and _time(entry) >= oldest, back)
+        held: list[Entry] = []
+        while batch := list(islice(fresh, _BATCH)):
+            held += batch
+            yield len(batch)
+        if self._last < 0:
+            self.since = _time(held[-1]) if len(held) == most else oldest
+        if held:
+            self._last = held[0].index
+        while held:
+            for entry in reversed(held[-_BATCH:]):
+                self._count(entry)
+            yield len(held[-_BATCH:])
+            del held[-_BATCH:]
+        for minute in [minute for minute in self.minutes if minute < oldest - _MINUTE]:
+            del self.minutes[minute]
+
+    def _count(self, entry: Entry) -> None:
+        said = entry.record
+        call = str(said.get("call", ""))
+        if said.get("tool"):
+            self._owners[call] = str(said["tool"]), str(said.get("agent", ""))
+            if len(self._owners) > _CALLS:
+                self._owners.popitem(last=False)
+        if said.get("type") == "PolicyDecision":
+            decided = self.minutes.setdefault(_minute(entry), _Minute())
+            decided.policies.update({*(said.get("policies") or ()), *(said.get("asked_by") or ())})
+        status = said.get("status")
+        if status not in ("ok", "error") or not call:
+            return
+        minute = self.minutes.setdefault(_minute(entry), _Minute())
+        tool, agent = self._owners.pop(call, ("", ""))
+        minute.tools[tool] += 1
+        minute.agents[agent] += 1
+        duration = said.get("execute_us")
+        # 0: from the cache, by the client, or a failure that an earlier version recorded without its time.
+        if isinstance(duration, int) and duration and len(minute.durations) < _TIMES:
+            minute.durations.append(duration)
+        _judge(minute, status, [str(code) for code in said.get("codes") or ()], agent)
+
+
 class Statistics:
     """The statistics of one keep."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, *, at_once: int = STATISTICS_RECORDS) -> None:
+        """`at_once` is how many records are read before the first answer; a thread counts the others."""
         self._clock = clock
+        self._at_once = at_once
         self._lock = threading.Lock()
-        self._minutes: OrderedDict[int, _Minute] = OrderedDict()
-        self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
-        self._last = -1
-        self._since = 0.0
+        self._counts: _Counts | None = None
+        self._stopping = threading.Event()
+        self._builder: threading.Thread | None = None
 
     async def view(self, keep: Keep, hours: int) -> StatisticsView:
         """Statistics of a period, after reading new records."""
@@ -121,15 +183,13 @@ class Statistics:
 
     def _view(self, keep: Keep, hours: int) -> StatisticsView:
         with self._lock:
-            self._follow(keep)
-            return self._summed(hours)
+            return self._summed(self._followed(keep), hours)
 
     def by_agent(self, keep: Keep) -> dict[str, AgentCounts]:
         """The calls of each agent over the last week, after reading new records."""
         found: dict[str, AgentCounts] = {}
         with self._lock:
-            self._follow(keep)
-            for when, minute in self._minutes.items():
+            for when, minute in self._followed(keep).minutes.items():
                 for agent, calls in minute.agents.items():
                     one = found.setdefault(agent, AgentCounts())
                     one.calls += calls
@@ -142,54 +202,62 @@ class Statistics:
         """The decisions of each policy over the last week, after reading new records."""
         found: Counter[str] = Counter()
         with self._lock:
-            self._follow(keep)
-            for minute in self._minutes.values():
+            for minute in self._followed(keep).minutes.values():
                 found.update(minute.policies)
         return dict(found)
 
-    def _follow(self, keep: Keep) -> None:
-        oldest = self._clock() - STATISTICS_SECONDS
-        back = islice(keep.record.log.read_back(), STATISTICS_RECORDS)
-        fresh = takewhile(lambda entry: entry.index > self._last and _time(entry) >= oldest, back)
-        held = list(fresh)
-        if self._last < 0:
-            self._since = _time(held[-1]) if len(held) == STATISTICS_RECORDS else oldest
-        for entry in reversed(held):
-            self._count(entry)
-        if held:
-            self._last = held[0].index
-        for minute in [minute for minute in self._minutes if minute < oldest - _MINUTE]:
-            del self._minutes[minute]
+    @property
+    def is_counting(self) -> bool:
+        """Whether older calls are still being counted."""
+        return self._builder is not None
 
-    def _count(self, entry: Entry) -> None:
-        said = entry.record
-        call = str(said.get("call", ""))
-        if said.get("tool"):
-            self._owners[call] = str(said["tool"]), str(said.get("agent", ""))
-            if len(self._owners) > _CALLS:
-                self._owners.popitem(last=False)
-        if said.get("type") == "PolicyDecision":
-            decided = self._minutes.setdefault(_minute(entry), _Minute())
-            decided.policies.update({*(said.get("policies") or ()), *(said.get("asked_by") or ())})
-        status = said.get("status")
-        if status not in ("ok", "error") or not call:
-            return
-        minute = self._minutes.setdefault(_minute(entry), _Minute())
-        tool, agent = self._owners.pop(call, ("", ""))
-        minute.tools[tool] += 1
-        minute.agents[agent] += 1
-        duration = said.get("execute_us")
-        # 0: from the cache, by the client, or a failure that an earlier version recorded without its time.
-        if isinstance(duration, int) and duration and len(minute.durations) < _TIMES:
-            minute.durations.append(duration)
-        _judge(minute, status, [str(code) for code in said.get("codes") or ()], agent)
+    def close(self) -> None:
+        """Stop counting."""
+        self._stopping.set()
+        if (builder := self._builder) is not None:
+            builder.join()
 
-    def _summed(self, hours: int) -> StatisticsView:
+    def _followed(self, keep: Keep) -> _Counts:
+        log = keep.record.log
+        counts, is_first = self._counts, self._counts is None
+        if counts is None:
+            counts = _Counts()
+        oldest = self._oldest()
+        for _ in counts.follow(log, oldest, self._at_once if is_first else STATISTICS_RECORDS):
+            pass
+        self._counts = counts
+        if is_first and counts.since > oldest and self._at_once < STATISTICS_RECORDS:
+            self._builder = threading.Thread(
+                target=self._count_all, args=(log,), name="toolkeep-statistics", daemon=True
+            )
+            self._builder.start()
+        return counts
+
+    def _oldest(self) -> float:
+        return self._clock() - STATISTICS_SECONDS
+
+    def _count_all(self, log: ReadableLog) -> None:
+        counts, is_whole = _Counts(), False
+        try:
+            began = time.thread_time()
+            for _ in counts.follow(log, self._oldest(), STATISTICS_RECORDS):
+                # A server that answers calls must not wait for it; the index is made at the same time.
+                if self._stopping.wait(3 * (time.thread_time() - began)):
+                    return
+                began = time.thread_time()
+            is_whole = True
+        except (ToolkeepError, OSError) as error:
+            logger.warning("older calls are not counted", extra={"reason": str(error)})
+        finally:
+            with self._lock:
+                self._counts, self._builder = counts if is_whole else self._counts, None
+
+    def _summed(self, counts: _Counts, hours: int) -> StatisticsView:
         step = _STEPS[hours]
         end = int(self._clock()) // step * step + step
         begin = end - hours * 3600
         steps: list[list[_Minute]] = [[] for _ in range((end - begin) // step)]
-        for when, minute in self._minutes.items():
+        for when, minute in counts.minutes.items():
             if begin <= when < end:
                 steps[(when - begin) // step].append(minute)
         every = [minute for held in steps for minute in held]
@@ -214,7 +282,8 @@ class Statistics:
             ],
             by_tool=[Ranked(name=name, calls=count) for name, count in _most(one.tools for one in every)],
             by_agent=[Ranked(name=name, calls=count) for name, count in _most(one.agents for one in every)],
-            is_whole=self._since <= begin,
+            is_whole=counts.since <= begin,
+            is_counting=self.is_counting,
         )
 
 

@@ -29,7 +29,8 @@ async def _show(service: Service, request: PageRequest) -> Response:
         return request.renderer.page(request, part, **await _matrix(service, request))
     agents = await agent_routes.list_agents(service, request.caller)
     data = await _matrix(service, request)
-    return request.renderer.page(request, "agents.html", agents=agents, **data)
+    is_counting = service.statistics.is_counting
+    return request.renderer.page(request, "agents.html", agents=agents, is_counting=is_counting, **data)
 
 
 async def _matrix(service: Service, request: PageRequest) -> dict[str, Any]:

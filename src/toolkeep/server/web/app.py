@@ -34,6 +34,7 @@ from toolkeep.server.web import (
     tokens_page,
     tools_page,
     try_tool_page,
+    undo_page,
 )
 from toolkeep.server.web.browser_security import (
     KEY_HEADER,
@@ -71,6 +72,7 @@ ROUTES: Final = (
     *audit_page.ROUTES,
     *call_page.ROUTES,
     *session_page.ROUTES,
+    *undo_page.ROUTES,
     *policies_page.ROUTES,
     *tokens_page.ROUTES,
 )

@@ -21,6 +21,7 @@ from toolkeep.server.service import Service
 from toolkeep.server.web.policies_page import highlighted
 from toolkeep.server.web.session_page import SHADES
 from toolkeep.server.web.templates_env import STAGE_WORDS
+from toolkeep.server.web.undo_page import has_writes
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -77,6 +78,7 @@ async def _call(service: Service, request: PageRequest) -> Response:
         copies=_copies(request.base(service.base), first, found.arguments) if has_arguments else (),
         steps=_steps(found),
         highlighted=highlighted,
+        has_writes=await has_writes(service, request.caller, call=call_id),
     )
 
 

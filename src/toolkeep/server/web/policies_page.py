@@ -36,6 +36,7 @@ async def _show(service: Service, request: PageRequest) -> Response:
         groups={source: [one for one in views if one.source == source] for source in sources},
         stored={one.name: one for one in keep.stored_policies},
         highlighted=highlighted,
+        is_counting=service.statistics.is_counting,
         problem=await asyncio.to_thread(keep.authorizer.problem) if is_admin else "",
         agents=agents,
         asked={name: str(request.query[name]) for name in ("agent", "tool")},

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from toolkeep.approval.question_text import name
-from toolkeep.audit.call_timeline import Change, TimelineCall
+from toolkeep.audit.call_timeline import CHANGE_WORDS, TimelineCall
 from toolkeep.audit.call_verdict import Outcome, duration_text
 from toolkeep.flow.tracker import REMOTE
 from toolkeep.limits import NAMED_CHARS
@@ -14,6 +14,7 @@ from toolkeep.server.api import approval_routes, session_timeline
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
+from toolkeep.server.web.undo_page import has_writes
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -26,16 +27,12 @@ SHADES: "Final[dict[Outcome, str]]" = {
 }  # fmt: skip
 """The color of each outcome."""
 
-_CHANGES: "Final[dict[Change, str]]" = {
-    "opened": "From here on, the model has been shown text from outside.",
-    "secret": "From here on, the model has been shown secrets.",
-    "clean": "The state is clean again: a person ended the session, or its host began it anew.",
-}
-
 
 async def _list(service: Service, request: PageRequest) -> Response:
     agent = str(request.query["agent"])
-    found = await session_timeline.list_sessions(service, request.caller, agent=agent)
+    found = await session_timeline.list_sessions(
+        service.keep, request.caller, agent=agent, index=service.index
+    )
     known = sorted({*service.keep.agents, *(one.agent for one in found)})
     return request.renderer.page(request, "sessions.html", sessions=found, agent=agent, known=known)
 
@@ -44,19 +41,20 @@ async def _show(service: Service, request: PageRequest) -> Response:
     given = {key: str(request.query[key]) for key in ("agent", "session", "conversation")}
     cursor = str(request.query["cursor"]) or None
     found = await session_timeline.show_session(
-        service,
+        service.keep,
         request.caller,
         given["agent"],
         session=given["session"],
         conversation=given["conversation"],
         cursor=cursor,
+        index=service.index,
     )
     kept = {key: value for key, value in given.items() if value}
     data: dict[str, Any] = {
         "rows": [Row(call=one) for one in found.items],
         "earlier": "/ui/sessions/show?" + urlencode({**kept, "cursor": found.next}) if found.next else "",
         "shades": SHADES,
-        "changes": _CHANGES,
+        "changes": CHANGE_WORDS,
     }
     if request.wants_part and cursor:
         return request.renderer.page(request, "parts/timeline_calls.html", **data)
@@ -69,6 +67,9 @@ async def _show(service: Service, request: PageRequest) -> Response:
         took=duration_text(found.totals.took_us),
         waiting=await _waiting(service, request, **given),
         query=urlencode(kept),
+        has_writes=await has_writes(
+            service, request.caller, session=found.session or found.conversation, agent=found.agent
+        ),
     )
 
 

@@ -31,7 +31,7 @@ from toolkeep.server.web.schema_form import Field, rows_of
 from toolkeep.server.web.static_files import Assets
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.columns import sanitize_line
-from toolkeep.text.display import counted, shorten
+from toolkeep.text.display import counted, shorten, size
 
 HTML_TYPE: Final = b"text/html; charset=utf-8"
 _TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
@@ -131,6 +131,7 @@ class Renderer:
             "lasting": duration,
             "count": counted,
             "size": size,
+            "with_code": with_code,
             "words": words,
             "sentence": lambda text: text if str(text).endswith((".", "?", "!")) else f"{text}.",
             "kind": kind_text,
@@ -219,6 +220,17 @@ def shown_text(text: str) -> Markup:
     return escape(_seen(text))
 
 
+def with_code(text: str) -> Markup:
+    """A sentence whose commands between backticks are shown as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return shown_text(text)
+    code = Markup("<code>{}</code>")
+    return Markup("").join(
+        code.format(shown_text(part)) if place % 2 else shown_text(part) for place, part in enumerate(parts)
+    )
+
+
 def editable(value: Any) -> Markup:
     """Text for an input field: escaped, and otherwise unchanged."""
     return escape("" if value is None else value)
@@ -257,15 +269,6 @@ def input_type(field: Field, typed: str) -> str:
         return "text" if typed and not typed[-1:].isdigit() else "datetime-local"
     kinds = {"secret": "password", "date": "date"}
     return kinds.get(field.kind) or {"email": "email", "uri": "url"}.get(field.format, "text")
-
-
-def size(number: float) -> str:
-    """Bytes in the most readable unit."""
-    for unit in ("bytes", "KB", "MB"):
-        if number < 1024:
-            return f"{number:g} {unit}" if number == int(number) else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} GB"
 
 
 def words(text: str) -> str:

@@ -24,6 +24,8 @@ document.addEventListener("htmx:after:swap", () => {
 });
 
 let shown = document.getElementById("current")?.value ?? "";
+// On a phone the list stands above the call that was chosen in it.
+if (location.pathname.startsWith("/ui/approvals/") && matchMedia("(max-width: 52rem)").matches) panel()?.scrollIntoView();
 
 // --- keys --------------------------------------------------------------------------------------------------------
 

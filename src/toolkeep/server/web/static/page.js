@@ -50,6 +50,8 @@ document.addEventListener("htmx:config:request", (event) => {
 
 // Times are those of the viewer's zone and locale, in tables and in charts.
 const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const ofToday = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const ofThisYear = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit" });
 const clockTime = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
 const calendarDay = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 const numeral = new Intl.NumberFormat("en"); // as the server writes numbers
@@ -59,10 +61,18 @@ function showTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]:not([data-shown])")) {
     const moment = new Date(element.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    element.title = element.textContent;
-    element.textContent = "relative" in element.dataset ? near(moment) : zoned.format(moment);
+    element.title = `${zoned.format(moment)}, ${moment.toISOString()}`;
+    element.textContent = "relative" in element.dataset ? near(moment) : asFarAsNeeded(moment);
     element.dataset.shown = "";
   }
+}
+
+let today = new Date().toDateString();
+
+// The time of today, the day and time of this year, else the date too. The title has all of it.
+function asFarAsNeeded(moment) {
+  if (moment.toDateString() === today) return ofToday.format(moment);
+  return (moment.getFullYear() === new Date().getFullYear() ? ofThisYear : zoned).format(moment);
 }
 
 function near(moment) {
@@ -79,6 +89,11 @@ function shortTime(seconds) {
 }
 
 setInterval(() => {
+  if (today !== new Date().toDateString()) {
+    today = new Date().toDateString();
+    for (const element of document.querySelectorAll("time[data-shown]")) delete element.dataset.shown;
+    showTimes(document);
+  }
   for (const element of document.querySelectorAll("time[data-relative]")) element.textContent = near(new Date(element.dateTime));
 }, 1000);
 
@@ -405,7 +420,7 @@ function draw(chart) {
       height: chart.clientHeight,
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false } },
-      padding: [8, 8, 0, 0],
+      padding: [8, 30, 0, 0], // the last label is centered below its tick
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
       axes: [
         { ...axis, space: 72, values: (_, ticks) => ticks.map(shortTime) },

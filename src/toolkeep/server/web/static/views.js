@@ -46,5 +46,10 @@ box.querySelector("form").addEventListener("submit", (event) => {
   store([...stored().filter((one) => one.name !== name), { name, query: location.search.slice(1) }]);
   named.value = "";
 });
+// There is something to name once there is a filter.
+const saving = box.querySelector("form");
+const offer = () => { saving.hidden = !location.search.slice(1); };
+document.addEventListener("htmx:config:request", () => setTimeout(offer)); // the address follows first
+offer();
 box.hidden = false;
 show();
