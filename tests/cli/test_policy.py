@@ -797,6 +797,7 @@ def test_calls_that_would_be_decided_differently_are_shown() -> None:
         "allow → deny  <time>  <call>  operator  agent_hello_world\n"
         "    decided by toolkeep.call, now by no-bob; Policy 'no-bob' forbids it: not Bob\n"
         "\n1 of 3 calls would be decided differently\n"
+        "  in 1 session: 1 allow → deny\n"
     )
 
 
@@ -810,6 +811,7 @@ def test_a_call_that_was_denied_may_be_allowed_now() -> None:
         "deny → allow  <time>  <call>  operator  agent_hello_world\n"
         "    decided by no, now by all\n"
         "\n1 of 1 calls would be decided differently\n"
+        "  in 1 session: 1 deny → allow\n"
     )
 
 
@@ -901,6 +903,7 @@ def test_a_replay_folds_the_sessions_of_the_log() -> None:
         "    decided by toolkeep.call, now by once; Policy 'once' forbids it\n"
         "    session clean\n"
         "\n1 of 1 calls would be decided differently\n"
+        "  in 1 session: 1 allow → deny\n"
         "  2 older calls not evaluated; raise --limit\n"
         "  1 session was recorded without flow: nothing there counts as named by the user\n"
     )
@@ -917,6 +920,7 @@ def test_a_replay_as_json() -> None:
             "calls": 3,
             "judged": 3,
             "same": 2,
+            "sessions": 1,
             "differences": [
                 {
                     "call": "<call>",

@@ -28,6 +28,7 @@ COMMANDS = {
     "fleet": "See the workers on other machines, and restore one.",
     "init": "Write a commented .agent/config.yml.",
     "install": "Add the keep to an MCP client's configuration.",
+    "learn": "Propose policies from what agents did.",
     "lint": "Check definitions for problems and improvements.",
     "list": "List the tools.",
     "lock": "Write or check toolkeep.lock.",

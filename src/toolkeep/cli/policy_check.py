@@ -129,13 +129,34 @@ class Report(NamedTuple):
     """Valid, but perhaps not intended."""
 
 
+beside_option = click.option(
+    "--beside", "is_beside", is_flag=True, help="Together with the policies in force, not instead of them."
+)
+
+
+def beside(texts: PolicyTexts, world: ProjectContext) -> PolicyTexts:
+    """The texts together with the policies in force, and the examples of the texts alone.
+
+    In the place of those of the state that `policy put` would replace.
+    """
+    names = {Path(source.name).stem for source in texts.sources}
+    others = (one for one in world.stored_sources() if one.name not in names)
+    return texts._replace(sources=(*world.settings.policies, *others, *texts.sources))
+
+
 @click.command("check")
 @click.argument("policies", metavar="[FILES]...", nargs=-1, type=click.Path(path_type=Path))
+@beside_option
 @files
 @project
 @common
 def command(
-    policies: tuple[Path, ...], files: tuple[Path, ...], project: Path | None, *, as_json: bool
+    policies: tuple[Path, ...],
+    files: tuple[Path, ...],
+    project: Path | None,
+    *,
+    is_beside: bool,
+    as_json: bool,
 ) -> None:
     """Check the policies of FILES, or of the configuration, with the examples beside them.
 
@@ -148,7 +169,7 @@ def command(
         report = Report(texts, (), texts.problems, ())
     else:
         world = ProjectContext(project, files, is_accepted=True)
-        report = inspect(texts, world)
+        report = inspect(beside(texts, world) if is_beside else texts, world)
         if report.problems:
             _say_held_back(world)
     if as_json:

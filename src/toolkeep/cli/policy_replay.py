@@ -1,6 +1,7 @@
 """`toolkeep policy replay`: which recorded calls would other policies decide differently?"""
 
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +14,7 @@ from toolkeep.audit.errors import BodyUnavailable
 from toolkeep.calls import FlowRecord, RegisteredTool
 from toolkeep.cli.audit import log_of, state_of
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
-from toolkeep.cli.policy_check import given, inspect, print_problems, read_texts
+from toolkeep.cli.policy_check import beside, beside_option, given, inspect, print_problems, read_texts
 from toolkeep.cli.progress import progress
 from toolkeep.cli.project_context import ProjectContext
 from toolkeep.flow.recorded_sessions import RecordedDecision, RecordedSessions, recorded_decisions
@@ -33,22 +34,32 @@ from toolkeep.text.display import counted, visible
     show_default=True,
     help="How many of the newest calls at most.",
 )
+@beside_option
 @files
 @project
 @common
 def command(
-    policies: tuple[Path, ...], limit: int, files: tuple[Path, ...], project: Path | None, *, as_json: bool
+    policies: tuple[Path, ...],
+    limit: int,
+    files: tuple[Path, ...],
+    project: Path | None,
+    *,
+    is_beside: bool,
+    as_json: bool,
 ) -> None:
     """Evaluate recorded calls with the policies of FILES instead of those in force when they were made.
 
-    Shows each call that would be decided differently, by which policies before and by which now. Nothing is
-    run or recorded. Exit status 0 if every call that can be judged would be decided as it was.
+    Shows each call that would be decided differently, by which policies before and by which now, and in how
+    many sessions. Nothing is run or recorded. Exit status 0 if every call that can be judged would be decided
+    as it was.
     """
     state = state_of(project)
     texts = read_texts(given(policies))
     if texts.problems:
         _refuse(texts.problems, as_json=as_json)
     world = ProjectContext(project, files, is_accepted=True)
+    if is_beside:
+        texts = beside(texts, world)
     if problems := inspect(texts, world).problems:
         _refuse(problems, as_json=as_json)
     with log_of(project) as log:
@@ -77,8 +88,8 @@ def fold_of(world: ProjectContext, authorizer: Authorizer, bodies: Bodies) -> Re
     """What rebuilds the sessions of the log, if policies read them."""
     return RecordedSessions(
         world.flow if world.watches(authorizer) else None,
-        tool=partial(_tool, world),
-        body=partial(_body, bodies),
+        tool=partial(tool_of, world),
+        body=partial(body_in, bodies),
         counted=authorizer.active_policies.counted,
     )
 
@@ -91,12 +102,14 @@ def _refuse(problems: tuple[PolicyProblem, ...], *, as_json: bool) -> NoReturn:
     sys.exit(1)
 
 
-def _tool(world: ProjectContext, call: RecordedDecision) -> RegisteredTool | None:
+def tool_of(world: ProjectContext, call: RecordedDecision) -> RegisteredTool | None:
+    """The tool of a recorded call; None if it is gone or changed."""
     tool = world.keep.try_get(f"{call.tool}@{call.version}")
     return tool if tool is not None and tool.definition_hash == call.definition_hash else None
 
 
-def _body(bodies: Bodies, digest: str) -> bytes | None:
+def body_in(bodies: Bodies, digest: str) -> bytes | None:
+    """A kept body; None if it is not stored."""
     try:
         return bodies.get(digest)
     except BodyUnavailable:
@@ -109,6 +122,7 @@ def _data(replayed: Replayed, total: int, unwatched: int) -> dict[str, Any]:
         "calls": total,
         "judged": replayed.same + len(replayed.differences),
         "same": replayed.same,
+        "sessions": len({_conversation(one) for one in replayed.differences}),
         "differences": [difference.to_dict() for difference in replayed.differences],
         "unjudged": dict(replayed.unjudged),
         "unwatched_sessions": unwatched,
@@ -122,6 +136,8 @@ def _print(replayed: Replayed, total: int, unwatched: int) -> None:
     judged = replayed.same + len(replayed.differences)
     if replayed.differences:
         say("", f"{len(replayed.differences)} of {judged} calls would be decided differently")
+        within = len({_conversation(one) for one in replayed.differences})
+        say(f"  in {counted(within, 'session')}: {_changes(replayed.differences)}")
     else:
         say_done(f"all {judged} calls that can be evaluated would be decided as before")
     for reason, number in sorted(replayed.unjudged.items()):
@@ -132,6 +148,18 @@ def _print(replayed: Replayed, total: int, unwatched: int) -> None:
     if unwatched:
         sessions = counted(unwatched, "session was", "sessions were")
         say(f"  {sessions} recorded without flow: nothing there counts as named by the user")
+
+
+def _conversation(difference: Difference) -> tuple[str, str]:
+    recorded = difference.recorded
+    key = recorded.flow.session if recorded.flow is not None else recorded.agent
+    return key, recorded.session or recorded.conversation
+
+
+def _changes(differences: tuple[Difference, ...]) -> str:
+    """How many changed in which way."""
+    counts = Counter(f"{one.was} → {one.decision}" for one in differences)
+    return ", ".join(f"{number} {change}" for change, number in sorted(counts.items()))
 
 
 def _lines(difference: Difference) -> list[str]:

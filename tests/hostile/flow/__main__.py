@@ -1,4 +1,7 @@
-"""Plays every pair under every guard and prints the table: `.venv/bin/python -m tests.hostile.flow`."""
+"""Plays every pair under every guard and prints the table: `.venv/bin/python -m tests.hostile.flow`.
+
+With `--learn`: learns policies from half of the tasks, and plays the other half under them.
+"""
 
 import asyncio
 import sys
@@ -6,6 +9,7 @@ import time
 
 from tests.hostile.flow.goals import GOALS
 from tests.hostile.flow.guards import NoPolicy, SimpleRule, Standard, StaticSet
+from tests.hostile.flow.learning import print_halves
 from tests.hostile.flow.replay import play_round, table
 from tests.hostile.flow.tasks import TASKS
 
@@ -21,4 +25,4 @@ async def _main() -> None:
         print(*one.reached, sep="\n")
 
 
-asyncio.run(_main())
+asyncio.run(print_halves() if "--learn" in sys.argv else _main())
