@@ -1,8 +1,8 @@
 """`toolkeep doctor`: which isolation levels this machine supports, and how to get the others.
 
 Tries each mechanism in a throw-away process, and with `--attack` runs the escape suite. Opens no keep and
-runs nothing of a project; it reads the configuration only for the files that it names. The result holds for
-this machine and user, now.
+runs nothing of a project; it reads the configuration for the files that it names. The result holds for
+this machine and user, now. With `--identity` it asks the identity providers of the configuration instead.
 """
 
 import json
@@ -72,12 +72,18 @@ def _of_configuration() -> tuple[TrustedPath, ...]:
 @click.command("doctor")
 @click.option("--attack", "is_attack", is_flag=True, help="Also run the escape suite; takes a minute or two.")
 @click.option(
+    "--identity",
+    "is_identity",
+    is_flag=True,
+    help="Only check the identity providers of the configuration.",
+)
+@click.option(
     "--profile",
     type=click.Choice(["apparmor", "docker"]),
     help="Only print a profile that lets toolkeep confine tools where a system's defaults forbid it.",
 )
 @common
-def command(*, is_attack: bool, profile: str | None, as_json: bool) -> None:
+def command(*, is_attack: bool, is_identity: bool, profile: str | None, as_json: bool) -> None:
     """Check which isolation this machine supports.
 
     Tries every mechanism of the kernel and lists what works, why the rest does not, and how to get it; then
@@ -86,7 +92,15 @@ def command(*, is_attack: bool, profile: str | None, as_json: bool) -> None:
 
     With --attack, hostile tools then try to get out of every level, in namespaces that are thrown away, after
     secrets that are made for them. Exit status 0 if no attempt escaped that a level promises to contain.
+
+    With --identity, each provider is asked for its metadata and keys, and compared with the configuration:
+    what is wrong, and how to mend it. Nobody is signed in. Exit status 0 if nothing is wrong; a question mark
+    is what the provider does not say.
     """
+    if is_identity:
+        from toolkeep.cli.identity_report import report_identity
+
+        sys.exit(0 if report_identity(as_json=as_json) else 1)
     if profile is not None:
         _print_profile(profile)
         return

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.network.hosts import HostScope
 from toolkeep.stores.api_tokens import ROLES, Scope
 
 ALGORITHMS: Final = (
@@ -75,6 +74,8 @@ def read_identity(data: Data | None) -> IdentitySettings | None:
 
 def wrong_with_issuer(data: Data, earlier: Collection[str]) -> Iterator[tuple[str, str]]:
     """What is wrong with an issuer, each with the key; `earlier` are the names of those before it."""
+    from toolkeep.network.hosts import HostScope
+
     if data["issuer"] in earlier:
         # One of the two would count, and nothing would say which.
         yield "/issuer", "there is an entry for this issuer already; write their `grants` into one"

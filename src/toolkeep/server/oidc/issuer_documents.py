@@ -8,6 +8,7 @@ issuer said.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from toolkeep.definitions.constraints import NetworkBounds
 from toolkeep.network.allowlist import HostAllowlist
 from toolkeep.network.budget import Budget
 from toolkeep.network.errors import NetworkError
-from toolkeep.network.fetch import fetch
+from toolkeep.network.fetch import Answer, fetch
 from toolkeep.network.hosts import HostRefused, HostScope, read_url
 from toolkeep.network.http_endpoint import Request
 from toolkeep.server.oidc.issuer_keys import KeysUnavailable
@@ -48,7 +49,7 @@ class IssuerDocuments:
                 budget = Budget(_BOUNDS)
                 return await self._document(self._issuer.keys or await self._keys_url(budget), budget)
         except TimeoutError as error:
-            raise KeysUnavailable(f"it did not answer in {_SECONDS:g} s") from error
+            raise _too_slow() from error
 
     async def metadata(self) -> dict[str, Any]:
         """Its metadata (OpenID Connect Discovery); raises `KeysUnavailable`."""
@@ -56,7 +57,18 @@ class IssuerDocuments:
             async with asyncio.timeout(_SECONDS):
                 return await self._metadata(Budget(_BOUNDS))
         except TimeoutError as error:
-            raise KeysUnavailable(f"it did not answer in {_SECONDS:g} s") from error
+            raise _too_slow() from error
+
+    async def clock(self) -> float | None:
+        """Its clock (`Date`) in POSIX seconds; None if it does not say. Raises `KeysUnavailable`."""
+        try:
+            async with asyncio.timeout(_SECONDS):
+                answer = await self._answered(_get(self._metadata_url()), Budget(_BOUNDS))
+            return parsedate_to_datetime(answer.header("date")).timestamp()
+        except TimeoutError as error:
+            raise _too_slow() from error
+        except (ValueError, OverflowError):
+            return None
 
     def may_ask(self, url: str) -> bool:
         """Whether a URL that its metadata names is https.
@@ -88,13 +100,15 @@ class IssuerDocuments:
             async with asyncio.timeout(_SECONDS):
                 return await self._asked(request, Budget(_BOUNDS))
         except TimeoutError as error:
-            raise KeysUnavailable(f"it did not answer in {_SECONDS:g} s") from error
+            raise _too_slow() from error
+
+    def _metadata_url(self) -> str:
+        return f"{self._issuer.issuer.rstrip('/')}/.well-known/openid-configuration"
 
     async def _metadata(self, budget: Budget) -> dict[str, Any]:
-        issuer = self._issuer.issuer
-        found = await self._document(f"{issuer.rstrip('/')}/.well-known/openid-configuration", budget)
+        found = await self._document(self._metadata_url(), budget)
         # Exact comparison: normalization would let look-alike issuers pass.
-        if found.get("issuer") != issuer:
+        if found.get("issuer") != self._issuer.issuer:
             raise KeysUnavailable("its metadata names another issuer")
         return found
 
@@ -105,10 +119,9 @@ class IssuerDocuments:
         return url
 
     async def _document(self, url: str, budget: Budget) -> dict[str, Any]:
-        request = Request(method="GET", url=url, headers=(("Accept", "application/json"),))
-        return await self._asked(request, budget)
+        return await self._asked(_get(url), budget)
 
-    async def _asked(self, request: Request, budget: Budget) -> dict[str, Any]:
+    async def _answered(self, request: Request, budget: Budget) -> Answer:
         try:
             host = read_url(request.url)
             if not self.may_ask(request.url):
@@ -116,11 +129,14 @@ class IssuerDocuments:
             # A public address, whatever the name says; a private one only in the scope of the configuration.
             scopes = (HostScope.of(host), *self._named)
             reach = HostAllowlist(reads=scopes, writes=scopes if request.method == "POST" else ())
-            answer = await fetch(request, reach, budget, _DOCUMENT_BYTES, redirects=0)
+            return await fetch(request, reach, budget, _DOCUMENT_BYTES, redirects=0)
         except HostRefused as error:
             raise KeysUnavailable("it names something that is no URL") from error
         except NetworkError as error:
-            raise KeysUnavailable(error.reason) from error
+            raise KeysUnavailable(error.reason, error.remedy) from error
+
+    async def _asked(self, request: Request, budget: Budget) -> dict[str, Any]:
+        answer = await self._answered(request, budget)
         if answer.status != 200:
             raise KeysUnavailable(f"it answered with status {answer.status}")
         try:
@@ -130,6 +146,14 @@ class IssuerDocuments:
         if not isinstance(data, dict):
             raise KeysUnavailable("it did not answer with a JSON object")
         return data
+
+
+def _get(url: str) -> Request:
+    return Request(method="GET", url=url, headers=(("Accept", "application/json"),))
+
+
+def _too_slow() -> KeysUnavailable:
+    return KeysUnavailable(f"it did not answer in {_SECONDS:g} s")
 
 
 class SharedMetadata:

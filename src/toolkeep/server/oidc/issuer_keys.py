@@ -44,6 +44,11 @@ _CURVES: Final = {
 class KeysUnavailable(Exception):
     """The keys of an issuer could not be fetched."""
 
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+        """What the operator could change, if that is known; it may name addresses."""
+
 
 class IssuerKeys:
     """The keys of one issuer by their ids."""
