@@ -36,7 +36,6 @@ IDS = [
 
 NOT_YET = {
     "SCL-5": "a soak shows it, outside the suite",
-    "FLO-6": "results are shown as they are so far",
 }
 
 

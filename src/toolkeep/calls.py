@@ -455,6 +455,17 @@ caller_identity: Final[ContextVar[Identity | None]] = ContextVar("toolkeep_calle
 """Whom the request is made for that a call comes from; only a server that checked it sets it."""
 
 
+class UsedReference(msgspec.Struct, frozen=True, gc=False):
+    """A reference or template in arguments (FLO-6). Fields in alphabetical order, as in the log."""
+
+    pointer: str
+    """Where in the arguments it stood."""
+    secret: bool
+    """Whether only the user may know what it stands for."""
+    tool: str
+    """Whose result that is from; several for a template."""
+
+
 class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A requested call, not yet validated."""
 
@@ -474,6 +485,15 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """HMAC of the data; empty if there is none."""
     argument_hash_before: str = ""
     """Hash of the arguments that hooks of the host were given; empty if there was no hook (EXE-1)."""
+    references: tuple[UsedReference, ...] = ()
+    """What stands in the arguments in place of a reference; the arguments hold the texts."""
+    written: bytes = b""
+    """The arguments as they were written, with their references, as canonical JSON.
+
+    Empty without any, and where an argument may be secret.
+    """
+    written_hash: str = ""
+    """Hash of them; HMAC where one may be secret."""
     on_progress: Progress | None = None
     on_output: Output | None = None
     began_ns: int = 0
@@ -814,6 +834,13 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
     """
     leaf: int | None = None
     """Log index of its last record; None until it is durable."""
+    typed_view: Any = UNSET
+    """The view, where views are typed."""
+
+    @property
+    def view(self) -> Any:
+        """What a model may be shown of the value: the value itself, or its typed view with references."""
+        return self.value if self.typed_view is UNSET or self.error is not None else self.typed_view
 
     def __repr__(self) -> str:
         """Short, for a notebook or a print; `to_dict()` has everything."""
@@ -832,25 +859,27 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def text(self) -> str:
-        """Text for a model: the value or the error."""
+        """Text for a model: the view or the error."""
         if self.error is not None:
             return self.error.text
         if self.status == "pending":
             return f"Call {self.call_id} of '{self.tool}' waits for its result."
         if self.truncation is not None and self.value is None:
             return f"The output has {self.truncation.full_bytes} bytes: {self.truncation.reference}"
-        if isinstance(self.value, bytes):
-            return f"[{len(self.value)} bytes, sha256:{self.hash}]"
-        return self.value if isinstance(self.value, str) else json_text(self.value)
+        view = self.view
+        if isinstance(view, bytes):
+            return f"[{len(view)} bytes, sha256:{self.hash}]"
+        return view if isinstance(view, str) else json_text(view)
 
     def to_dict(self) -> dict[str, Any]:
-        """Serialize to JSON data; bytes as base64."""
+        """Serialize to JSON data, as a model may be shown it: with the view as its value; bytes as base64."""
+        view = self.view
         data: dict[str, Any] = {
             "status": self.status,
             "tool": self.tool,
             "call_id": self.call_id,
             "agent": self.agent,
-            "value": base64_text(self.value) if isinstance(self.value, bytes) else self.value,
+            "value": base64_text(view) if isinstance(view, bytes) else view,
             "error": self.error.to_dict() if self.error else None,
             "hash": self.hash,
             "decision": self.decision.to_dict() if self.decision else None,

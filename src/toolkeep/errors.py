@@ -180,6 +180,7 @@ class Code(StrEnum):
     RESULT_WITHHELD = "ACODE-TSR-090"
     WORKER_UNAVAILABLE = "ACODE-TSR-091"
     NOT_CONFIRMED = "ACODE-TSR-092"
+    REFERENCE_REFUSED = "ACODE-TSR-093"
 
 
 FAILURES: Final = frozenset(
@@ -278,6 +279,7 @@ TITLES: Final[dict[Code, str]] = {
     Code.NOT_FROM_PAGE: "request not sent by the page",
     Code.WORKER_UNAVAILABLE: "no worker available",
     Code.NOT_CONFIRMED: "change not confirmed",
+    Code.REFERENCE_REFUSED: "reference not resolved",
 }
 
 

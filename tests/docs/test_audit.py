@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.docs.markdown import ROOT
-from toolkeep import Answer, Keep, ToolFailed
+from toolkeep import Answer, Keep, ToolFailed, tool
 from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
 from toolkeep.audit.record_kinds import (
@@ -28,8 +28,10 @@ from toolkeep.audit.record_kinds import (
 )
 from toolkeep.calls import Identity, caller_identity
 from toolkeep.cli.audit import command
+from toolkeep.flow.flow_settings import read_flow
 from toolkeep.mcp_client.elicitation import Elicitations
 from toolkeep.mcp_client.elicitation_audit import ActiveCall
+from toolkeep.policy.policy_settings import PolicySettings
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.stores.records import MemoryRecord
 
@@ -53,6 +55,12 @@ def double(number: int) -> int:
     if number < 0:
         raise ToolFailed("the number is negative")
     return 2 * number
+
+
+@tool(effects="reads")
+def echo(text: str) -> str:
+    """Give a text back."""
+    return text
 
 
 async def asked_something(record: MemoryRecord) -> None:
@@ -99,6 +107,11 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
         served.register(double)
         served.call_sync("double", {"number": 1}, confirm=True)
     caller_identity.reset(known)
+    typed = PolicySettings(flow=read_flow({"view": "typed"}))
+    with Keep(record=record, policy=typed) as viewed:
+        viewed.register(echo)
+        text = viewed.call_sync("echo", {"text": "Hello"}).view
+        viewed.call_sync("echo", {"text": text})
     asyncio.run(asked_something(record))
     with AuditLog(tmp_path / "state") as log:
         log.rotate_key()

@@ -50,6 +50,7 @@ _REMEDIES: Final = {
     Code.WORKER_UNAVAILABLE: "Start a worker that has the tool and its labels: `toolkeep fleet status`.",
     Code.TOUCHED_CHANGED: "Find out what changes the file while it is used, then call again.",
     Code.HOOK_REFUSED: "A hook of your program refused it: look there.",
+    Code.REFERENCE_REFUSED: "Nothing: the agent has to call the tool again that gave the reference.",
     Code.REFUSED_REPEATEDLY: "Let the agent send another call: this one was refused many times.",
     Code.TIMED_OUT: "Raise the time limit of the tool, or let the agent ask for less.",
     Code.CANCELLED: "Nothing: the caller gave up.",

@@ -190,7 +190,7 @@ class Recorder:
             output_bytes=output_bytes,
             # The time of the decision, not of this line: the intent describes the moment that policy judged.
             began_at=permitted.decision.decided_at,
-            has_arguments=self._keeps_arguments(permitted.checked, arguments),
+            has_arguments=self._keeps_arguments(permitted.request, permitted.checked, arguments),
         )
         # A read-only call has intent and outcome written together afterwards: one sync instead of two. A
         # crash in between loses a record of something that changed nothing.
@@ -280,7 +280,10 @@ class Recorder:
         argument_hash, kept = result.argument_hash, False
         if not checked.registered.arguments.secrecy.has_secrets:  # the HMAC key itself may be unreadable
             arguments, agent = self.hashed(checked), trail.request.agent
-            argument_hash, kept = arguments.hash, self._keeps_arguments(checked, arguments, refused_by=agent)
+            argument_hash, kept = (
+                arguments.hash,
+                self._keeps_arguments(trail.request, checked, arguments, refused_by=agent),
+            )
         required = () if trail.tool is None else trail.tool.capability_names
         now, call = self._now(), trail.request.id
         return [
@@ -293,13 +296,15 @@ class Recorder:
         return self._log.append_soon(*map(written, records), is_alone=may_be_alone and self._is_alone())
 
     def _keeps_arguments(
-        self, checked: CheckedCall, arguments: HashedArguments, *, refused_by: str = ""
+        self, request: ToolCall, checked: CheckedCall, arguments: HashedArguments, *, refused_by: str = ""
     ) -> bool:
         """Store the arguments by hash, unless they hold a secret or are too large."""
         has_secrets = checked.registered.arguments.secrecy.has_secrets
         if has_secrets or len(arguments.body) > BODY_ARGUMENT_BYTES:
             return False
         self._bodies.put_later(arguments.hash, arguments.body, refused_by=refused_by)
+        if request.written:
+            self._bodies.put_later(request.written_hash, request.written, refused_by=refused_by)
         return True
 
     def keep_result(self, output: CheckedOutput) -> None:
@@ -427,10 +432,12 @@ def _invoked(
         definition_hash=tool.definition_hash if tool else "",
         has_arguments=has_arguments,
         identity=request.identity or UNSET,
+        references=request.references or UNSET,
         session=request.session,
         time=time,
         tool=tool.name if tool else request.tool,
         version=tool.version if tool else "",
+        written_hash=request.written_hash or UNSET,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from toolkeep.calls import Approval, Decision, FlowRecord, Identity
+from toolkeep.calls import Approval, Decision, FlowRecord, Identity, UsedReference
 from toolkeep.json_values.canonical import canonical_bytes
 
 VERDICT: Final = (
@@ -45,6 +45,8 @@ class ToolInvoked(Record, frozen=True, kw_only=True, gc=False):
     """Whether the arguments are stored beside the log; set for calls that reached authorization."""
     identity: Identity | UnsetType = UNSET
     """The subject on whose behalf it was made, if an identity provider vouched for one."""
+    references: tuple[UsedReference, ...] | UnsetType = UNSET
+    """What stood in the arguments as a reference; `argument_hash` covers the texts."""
     repeats: str | UnsetType = UNSET
     """The id of the original call whose result was returned (idempotency)."""
     session: str
@@ -54,6 +56,8 @@ class ToolInvoked(Record, frozen=True, kw_only=True, gc=False):
     tool: str
     type: str = "ToolInvoked"
     version: str
+    written_hash: str | UnsetType = UNSET
+    """Hash of the arguments as they were written, with their references, if they had any."""
 
 
 class CapabilityCheck(Record, frozen=True, kw_only=True, gc=False):

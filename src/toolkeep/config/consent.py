@@ -302,6 +302,11 @@ class ConsentItems:
         if at(self._data, "/flow/spare"):
             what = "calls of medium danger that the flow policies let pass need no approval"
             yield self._effect("loosens", what, "/flow/spare")
+        if at(self._data, "/flow/view") == "typed":
+            what = (
+                "models are shown references, so that a session stays clean; programs must show views alone"
+            )
+            yield self._effect("loosens", what, "/flow/view")
         idle_s = at(self._data, "/flow/idle_s")
         if idle_s is not None:
             what = f"after {idle_s:g} s without a call, a remote caller's session begins anew"

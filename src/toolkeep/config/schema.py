@@ -438,6 +438,10 @@ FILE_SCHEMA: Schema = {
                     "enum": ["medium"],
                     "description": "Medium calls that the shipped policies let pass need no approval.",
                 },
+                "view": {
+                    "enum": ["plain", "typed"],
+                    "description": "What models are shown of results: all, or references to texts of others.",
+                },
                 "idle_s": {
                     "type": "number",
                     "minimum": 60,

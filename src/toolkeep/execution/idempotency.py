@@ -88,7 +88,10 @@ class Claim:
         """Store the result; for tools with secrets, everything except the value."""
         if self._ledger and self._key:
             # The ledger is a file on disk: secrets must not be stored there.
-            kept = result if keeps_value else msgspec.structs.replace(result, value=None)
+            # A view holds references of this session; who repeats the call is shown a view of their own.
+            kept = msgspec.structs.replace(
+                result, value=result.value if keeps_value else None, typed_view=msgspec.UNSET
+            )
             stored = self._ledger.finish(self._key, self._call_id, self._argument_hash, encode(kept))
             await _settled(stored)
 

@@ -1,12 +1,13 @@
 """What policies may read of flow about one call (FLO-4), each worked out when a policy reads it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from toolkeep.calls import FlowRecord
+from toolkeep.calls import FlowRecord, UsedReference
 from toolkeep.flow.flow_plan import Plan
 from toolkeep.flow.meter import Reserved
 from toolkeep.flow.session_state import FALLEN, ArgumentOrigin, Origin, SessionState, Snapshot
@@ -22,7 +23,8 @@ class FlowFacts:
     """The flow of one call of a session."""
 
     __slots__ = (
-        "_changes", "_endorsed", "_origins", "arguments", "measures", "plan", "reserved", "session", "state",
+        "_changes", "_endorsed", "_origins", "arguments", "measures", "plan", "references", "reserved",
+        "session", "state",
     )  # fmt: skip
 
     def __init__(
@@ -31,15 +33,21 @@ class FlowFacts:
         session: SessionState | None,
         arguments: Mapping[str, Any],
         before: "FlowFacts | None" = None,
+        references: Sequence[UsedReference] = (),
     ) -> None:
         """Without a session the call counts as one of a session that has seen everything.
 
-        `before` are the facts of an earlier decision about the same call.
+        `before` are the facts of an earlier decision about the same call, `references` what stood in its
+        arguments.
         """
         self.plan = plan
         self.session = session
         self._changes = 0 if session is None else session.changes  # before anything of the session is read
         self.state: Snapshot = session.state if session is not None else FALLEN
+        self.references = references
+        if any(one.secret for one in references):
+            # The model did not see the secret, but the call holds it.
+            self.state = replace(self.state, secret=True)
         self.arguments = arguments
         self.measures: Mapping[str, str] = {}
         """Decimals by name, of the measures that policies about this tool read."""
@@ -60,8 +68,15 @@ class FlowFacts:
     def origins(self) -> list[ArgumentOrigin]:
         """Where each argument with authority comes from."""
         if self._origins is None:
-            self._origins = [] if self.session is None else self.session.origins(self.plan, self.arguments)
+            self._origins = (
+                [] if self.session is None else self.session.origins(self.plan, self.arguments, self.referred)
+            )
         return self._origins
+
+    @property
+    def referred(self) -> list[str]:
+        """The JSON Pointers where references stood in the arguments."""
+        return [one.pointer for one in self.references]
 
     @property
     def is_trusted(self) -> bool:
@@ -73,7 +88,9 @@ class FlowFacts:
         """Whether a person agreed in this session to where the call sends something."""
         if self._endorsed is None:
             session = self.session
-            self._endorsed = session is not None and session.is_endorsed(self.plan, self.arguments)
+            self._endorsed = session is not None and session.is_endorsed(
+                self.plan, self.arguments, secret=self.state.secret
+            )
         return self._endorsed
 
     def section(self, name: str, read: Section) -> Any:
@@ -110,9 +127,8 @@ class FlowFacts:
         if name not in self.arguments:
             return {"origins": [], "trusted": True, "role": role.value}
         if name in self.plan.free:
-            found = (
-                [] if self.session is None else [self.session.origin(self.plan, name, self.arguments[name])]
-            )
+            session, value = self.session, self.arguments[name]
+            found = [] if session is None else [session.origin(self.plan, name, value, self.referred)]
         else:
             found = [origin for origin in self.origins if origin.name == name]
         return {

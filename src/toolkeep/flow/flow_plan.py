@@ -17,6 +17,11 @@ from toolkeep.flow.default_roles import alternatives, roles_of
 from toolkeep.flow.result_reader import ResultReader
 from toolkeep.json_values.frozen import objects_in
 
+READ_TEXT: Final = "read_text"
+FIND_IN_TEXT: Final = "find_in_text"
+ASK_READER: Final = "ask_reader"
+VIEW_TOOLS: Final = frozenset({READ_TEXT, FIND_IN_TEXT, ASK_READER})
+"""The built-in tools for references."""
 WORD_CHARS: Final = 64
 """The longest `enum` member of an output schema that counts as a word of the definition."""
 ACTING_READS: Final = frozenset({"net.read", "net.write", "process.spawn"})
@@ -52,6 +57,12 @@ class Plan(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether a call may change something, or say something by what it reads."""
     leaves: bool
     """Whether a call may send something out of the keep."""
+    gives_content: bool = False
+    """Whether its results are content blocks of MCP."""
+    shows_text: bool = False
+    """Whether it is what shows a text where views are typed."""
+    answers_schema: bool = False
+    """Whether its labels are those of the schema in its arguments."""
 
     def role(self, name: str) -> Role:
         """The role of an argument."""
@@ -84,7 +95,15 @@ def make_plan(tool: RegisteredTool) -> Plan:
         or not _LEAVING.isdisjoint(effects)
         or "net.write" in touched
         or any(held.kind in _NET for held in definition.capabilities),
+        gives_content=_gives_content(definition),
+        shows_text=tool.is_built_in and tool.name == READ_TEXT,
+        answers_schema=tool.is_built_in and tool.name == ASK_READER,
     )
+
+
+def _gives_content(definition: ToolDefinition) -> bool:
+    said = definition.metadata.get("mcp")
+    return isinstance(said, Mapping) and bool(said.get("content"))
 
 
 def _choices(definition: ToolDefinition, roles: Mapping[str, Role]) -> Iterator[tuple[str, frozenset[Any]]]:

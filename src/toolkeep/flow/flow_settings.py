@@ -17,6 +17,8 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The shipped policies to use beside those of the operator."""
     spare: Literal["", "medium"] = ""
     """The danger that is not asked about where the shipped policies let a call pass."""
+    view: Literal["plain", "typed"] = "plain"
+    """What models are shown of results: all of it, or typed values and references to texts."""
     idle_s: float = DAY_S
     """After this time without a call, a remote caller begins anew."""
     measures: Measures = NO_MEASURES
@@ -25,6 +27,11 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
     def is_standard(self) -> bool:
         """Whether the shipped policies are in force."""
         return self.policy == "standard"
+
+    @property
+    def has_typed_views(self) -> bool:
+        """Whether models are shown references to texts."""
+        return self.view == "typed"
 
     def spares(self, asked_by: tuple[str, ...]) -> bool:
         """Whether a medium danger is not asked about, where nothing else asks."""
@@ -35,7 +42,10 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
         if before is None:
             return self
         return msgspec.structs.replace(
-            self, policy=self.policy or before.policy, measures=before.measures.joined(self.measures)
+            self,
+            policy=self.policy or before.policy,
+            view="typed" if before.has_typed_views else self.view,
+            measures=before.measures.joined(self.measures),
         )
 
 
@@ -46,15 +56,15 @@ def read_flow(data: Any) -> FlowSettings:
     """Settings from data; ValueError says what is wrong."""
     if data is None:
         return NO_FLOW
-    plain = ("policy", "spare", "idle_s")
+    plain = ("policy", "spare", "view", "idle_s")
     if not isinstance(data, dict) or not data.keys() <= {*plain, "measures", "budget"}:
-        raise ValueError("flow must be an object with policy, spare, idle_s, measures and budget")
+        raise ValueError("flow must be an object with policy, spare, view, idle_s, measures and budget")
     measures = read_measures(data.get("measures"), data.get("budget"))
     try:
         given = {key: data[key] for key in plain if key in data}
         settings = msgspec.structs.replace(msgspec.convert(given, FlowSettings), measures=measures)
     except msgspec.ValidationError:
-        message = "flow.policy must be standard, flow.spare medium, and flow.idle_s a number of seconds"
+        message = "flow.policy must be standard, flow.spare medium, flow.view typed, and flow.idle_s seconds"
         raise ValueError(message) from None
     if settings.spare and not settings.is_standard:
         raise ValueError("flow.spare needs flow.policy: standard, which decides which calls need no approval")

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from toolkeep.calls import FlowRecord, RegisteredTool
+from toolkeep.calls import FlowRecord, RegisteredTool, UsedReference
 from toolkeep.errors import NOT_BEGUN
 from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.flow.measures import AMOUNT, PLACES
@@ -53,6 +53,8 @@ class RecordedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Empty if the arguments were not retained."""
     flow: FlowRecord | None = None
     """The session's state and the origins of arguments; None if nothing watched them."""
+    references: tuple[UsedReference, ...] = ()
+    """What stood in the arguments as a reference."""
 
 
 class Step:
@@ -247,7 +249,9 @@ class RecordedSessions:
     @staticmethod
     def _endorse(flow: Flow, step: Step) -> None:
         if step.session is not None and step.tool is not None and step.arguments is not None:
-            step.session.endorse(flow.plan(step.tool), step.arguments, secret=step.secret)
+            referred = [one.pointer for one in step.call.references]
+            plan = flow.plan(step.tool)
+            step.session.endorse(plan, step.arguments, secret=step.secret, referred=referred)
 
     def _completed(self, step: Step, record: Mapping[str, Any]) -> None:
         if self.flow is None or step.session is None or step.reserved is None:
@@ -292,12 +296,23 @@ class RecordedSessions:
             session.fall(opened=True, secret=True, after=name, wrote=name, hosts=step.hosts)
         elif body is None or value is UNSET or step.arguments is None:
             self._fell[session.key] = ""
-            flow.open(session, tool, step.hosts)
+            flow.open(session, tool, step.hosts, step.call.references)
         else:
-            if len(body) > tool.definition.constraints.output_bytes or step.call.call in self._questioned:
+            is_typed = flow.references is not None
+            is_cut = len(body) > tool.definition.constraints.output_bytes
+            if (is_cut and not is_typed) or step.call.call in self._questioned:
                 flow.open(session, tool)
-            earlier = Earlier(tool.name, bytes.fromhex(digest))
-            flow.observe(session, tool, value, body, earlier, arguments=step.arguments, hosts=step.hosts)
+            flow.observe(
+                session,
+                tool,
+                value,
+                body,
+                Earlier(tool.name, bytes.fromhex(digest)),
+                arguments=step.arguments,
+                hosts=step.hosts,
+                references=step.call.references,
+                is_typed=is_typed,
+            )
 
 
 def _recorded(invoked: Mapping[str, Any], decision: Mapping[str, Any]) -> RecordedDecision:
@@ -316,6 +331,7 @@ def _recorded(invoked: Mapping[str, Any], decision: Mapping[str, Any]) -> Record
         touches=tuple(decision.get("touches", ())),
         argument_hash=invoked["argument_hash"] if invoked.get("has_arguments") else "",
         flow=msgspec.convert(decision["flow"], FlowRecord) if "flow" in decision else None,
+        references=msgspec.convert(invoked.get("references", ()), tuple[UsedReference, ...]),
     )
 
 

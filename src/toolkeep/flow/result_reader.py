@@ -116,7 +116,7 @@ class Found(msgspec.Struct):
 class ResultReader:
     """Reads the results of one tool."""
 
-    __slots__ = ("_pattern", "_until_compiled", "_words", "has_labels", "root", "shows_secrets")
+    __slots__ = ("_pattern", "_until_compiled", "has_labels", "root", "shows_secrets", "words")
 
     def __init__(self, flow: Mapping[str, Any], words: frozenset[str]) -> None:
         """`flow` are the labels as data; `words` are strings that the definition itself chose."""
@@ -132,7 +132,7 @@ class ResultReader:
             unsettled += unsettled.pop().settle()
         self.root = root
         self._until_compiled = READ_FIRST if all(len(steps) <= _PATTERN_STEPS for steps in labels) else 0
-        self._words = words
+        self.words = words
         self._pattern: re.Pattern[bytes] | None = None
         self.has_labels = any(label != PLAIN_TEXT for label in labels.values())
         """Whether a label says more than that a result is text from outside, as it is without one."""
@@ -148,12 +148,12 @@ class ResultReader:
                 self._until_compiled -= self._until_compiled > 0
                 return False
             self._until_compiled = 0
-            self._pattern = _compiled(self.root, self._words)
+            self._pattern = _compiled(self.root, self.words)
         return self._pattern is not None and self._pattern.fullmatch(body) is not None
 
     def read(self, value: Any) -> Found:
         """What a result shows; of one without labels no more than its first text."""
-        words = self._words
+        words = self.words
         if not self.has_labels and _has_text(value, words):
             return Found(opens=True)
         found = Found()
@@ -161,7 +161,7 @@ class ResultReader:
         waiting: list[tuple[list[Any], Node]] = [([value], self.root)]
         while waiting:
             values, node = waiting.pop()
-            if node.every is not None and _are_lines(values, node.every) and words.isdisjoint(values):
+            if node.every is not None and are_lines(values, node.every) and words.isdisjoint(values):
                 found.is_secret |= node.is_secret
                 (found.system if node.is_system else found.outside).extend(values)
                 continue
@@ -213,7 +213,7 @@ def _has_text(value: Any, words: frozenset[str]) -> bool:
     return False
 
 
-def _are_lines(values: list[Any], every: "re.Pattern[str]") -> bool:
+def are_lines(values: list[Any], every: "re.Pattern[str]") -> bool:
     """Whether all values are strings of a form; none of them may hold a line break."""
     try:
         joined = "\n".join(values)

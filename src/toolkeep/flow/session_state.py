@@ -10,8 +10,9 @@ import hashlib
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ import orjson
 
 from toolkeep.definitions.vocabulary import Form, Role
 from toolkeep.flow.flow_plan import Plan
+from toolkeep.flow.found_values import find_contacts
 from toolkeep.flow.known_values import KnownValues
 from toolkeep.flow.result_reader import FORMS, Found, ResultReader
 from toolkeep.json_values.canonical import canonical_bytes
@@ -99,6 +101,10 @@ FALLEN: Final = Snapshot(opened=True, secret=True)
 
 Own = frozenset[Any] | None
 """The strings, in lower case, and numbers in the arguments of a call; None for more than are compared."""
+
+
+Referred = Sequence[str]
+"""JSON Pointers of arguments."""
 
 
 class SessionState:
@@ -227,6 +233,12 @@ class SessionState:
             self._know(found, _own_parts(arguments))
         return found.opens, found.is_secret
 
+    def take_in(self, reader: ResultReader, value: Any, body: bytes, arguments: Mapping[str, Any]) -> None:
+        """Take in the values of a result that the model is shown a typed view of."""
+        is_known = type(value) is bytes or (not reader.has_labels and self.state.opened)
+        if not (is_known or value is None or type(value) is bool):
+            self._keep(reader, body, _own_parts(arguments))
+
     def _keep(self, reader: ResultReader, body: bytes, own: Own) -> None:
         """Keep a result until it is needed, or until no more find room."""
         # Once outside values found no room, no value is trusted for having come from a service.
@@ -270,20 +282,52 @@ class SessionState:
 
     # --- arguments -------------------------------------------------------------------------------
 
-    def origins(self, plan: Plan, arguments: Mapping[str, Any]) -> list[ArgumentOrigin]:
-        """Where each argument with authority comes from; one that names nothing is left out."""
+    def origins(
+        self, plan: Plan, arguments: Mapping[str, Any], referred: Referred = ()
+    ) -> list[ArgumentOrigin]:
+        """Where each argument with authority comes from; one that names nothing is left out.
+
+        `referred` are the JSON Pointers where references stood.
+        """
         with self._lock:
             named = [
-                self._origin(plan, name, value) for name, value in arguments.items() if name not in plan.free
+                self._origin(plan, name, value, referred)
+                for name, value in arguments.items()
+                if name not in plan.free
             ]
+            if referred:
+                named += self._contents(plan, arguments, referred)
         return [origin for origin in named if origin.origins]
 
-    def origin(self, plan: Plan, name: str, value: Any) -> ArgumentOrigin:
+    def _contents(
+        self, plan: Plan, arguments: Mapping[str, Any], referred: Referred
+    ) -> Iterator[ArgumentOrigin]:
+        """Arguments without authority in which a text that the model did not see leads its reader somewhere.
+
+        A link of an attacker would go out in a mail of the user. Where views are plain, such a call asks
+        because the session is opened.
+        """
+        for name in arguments.keys() & plan.free:
+            found = [
+                (at, contact)
+                for at, contact in _contacts(name, arguments[name], referred)
+                if self._of_part(plan, name, _RECORD, contact) not in _TRUSTED
+            ]
+            if found:
+                yield ArgumentOrigin(
+                    name=name,
+                    role=plan.role(name),
+                    origins=frozenset({_OUTSIDE}),
+                    is_trusted=False,
+                    untrusted=tuple(found[:_SHOWN]),
+                )
+
+    def origin(self, plan: Plan, name: str, value: Any, referred: Referred = ()) -> ArgumentOrigin:
         """Where one argument comes from, whatever its role."""
         with self._lock:
-            return self._origin(plan, name, value)
+            return self._origin(plan, name, value, referred)
 
-    def _origin(self, plan: Plan, name: str, value: Any) -> ArgumentOrigin:
+    def _origin(self, plan: Plan, name: str, value: Any, referred: Referred) -> ArgumentOrigin:
         found: set[Origin] = set()
         untrusted: list[tuple[str, Any]] = []
         role, names = plan.role(name), plan.names
@@ -291,7 +335,8 @@ class SessionState:
             if number >= _PARTS or len(untrusted) >= _SHOWN:
                 found.add(_UNKNOWN)
                 break
-            origin = self._of_part(plan, name, role, part)
+            is_referred = bool(referred) and _is_below(f"/{escaped(name)}{pointer}", referred)
+            origin = self._of_part(plan, name, role, part, is_referred=is_referred)
             found.add(origin)
             if origin not in _TRUSTED:
                 untrusted.append((f"/{escaped(name)}{pointer}", part))
@@ -303,10 +348,14 @@ class SessionState:
             untrusted=tuple(untrusted),
         )
 
-    def _of_part(self, plan: Plan, name: str, role: Role, part: Any) -> Origin:
+    def _of_part(self, plan: Plan, name: str, role: Role, part: Any, *, is_referred: bool = False) -> Origin:
+        endorsed = self.state.endorsed
+        if is_referred:
+            # Whatever it stands for, even what the user named elsewhere: the model did not see what it chose.
+            is_endorsed = endorsed and self.endorsement(plan.tool, name, part) in endorsed
+            return _USER if is_endorsed else _OUTSIDE
         if name in plan.choices and part in plan.choices[name]:
             return _SYSTEM
-        endorsed = self.state.endorsed
         # Words first, which are found sooner than a hash is made.
         if _knows(self._said, role, part) or (
             endorsed and self.endorsement(plan.tool, name, part) in endorsed
@@ -328,12 +377,12 @@ class SessionState:
         # With SHA-256, which is OpenSSL's and in the middle of a call in no cache, this takes twice as long.
         return hashlib.blake2b(body, digest_size=16).hexdigest()
 
-    def is_endorsed(self, plan: Plan, arguments: Mapping[str, Any]) -> bool:
+    def is_endorsed(self, plan: Plan, arguments: Mapping[str, Any], *, secret: bool) -> bool:
         """Whether a person endorsed where the call sends something: destinations, or all with authority.
 
-        A yes from before the session was secret does not count once it is: nobody agreed to send that.
+        `secret`: session or call hold secrets. A yes from before does not count: nobody agreed to send that.
         """
-        endorsed, secret = self.state.endorsed, self.state.secret
+        endorsed = self.state.endorsed
         if not endorsed:
             return False
         where = [name for name in arguments if name in plan.destinations]
@@ -343,16 +392,25 @@ class SessionState:
             self.endorsement(plan.tool, name, part, secret=secret) in endorsed for name, part in parts
         )
 
-    def endorse(self, plan: Plan, arguments: Mapping[str, Any], *, secret: bool = False) -> None:
+    def endorse(
+        self,
+        plan: Plan,
+        arguments: Mapping[str, Any],
+        *,
+        secret: bool = False,
+        referred: Referred = (),
+    ) -> None:
         """A person said yes to a call: its values with authority are as if the user had named them there.
 
         `secret` says that the person was told that the session has read what only the user may know.
+        `referred` are the JSON Pointers where references stood.
         """
         named = {
             self.endorsement(plan.tool, name, part, secret=also)
             for name, value in arguments.items()
-            if name not in plan.free
-            for _, part in _parts(value, plan.names)
+            for _, part in (
+                _contacts(name, value, referred) if name in plan.free else _parts(value, plan.names)
+            )
             for also in {False, secret}
         }
         with self._lock:
@@ -365,13 +423,32 @@ class SessionState:
 
 
 _USER, _SYSTEM, _OUTSIDE, _UNKNOWN = Origin.USER, Origin.SYSTEM, Origin.OUTSIDE, Origin.UNKNOWN
-_CREDENTIAL, _TIME, _AMOUNT = Role.CREDENTIAL, Role.TIME, Role.AMOUNT
+_CREDENTIAL, _TIME, _AMOUNT, _RECORD = Role.CREDENTIAL, Role.TIME, Role.AMOUNT, Role.RECORD
 """To look up a member in its class takes 0.2 µs."""
 _TRUSTED: Final = frozenset({_USER, _SYSTEM})
 _SHOWN: Final = 8
 _PARTS: Final = 1_000
 """Parts of one argument that are looked up; one with more, or with more untrusted ones than are shown, is of
 unknown origin."""
+
+
+def _contacts(name: str, value: Any, referred: Referred) -> Iterator[tuple[str, str]]:
+    """Links, addresses and accounts in what references stood for in one argument."""
+    top = f"/{escaped(name)}"
+    if not any(_is_below(one, (top,)) for one in referred):
+        return
+    for pointer, part in _parts(value, _NOTHING):
+        if type(part) is str and _is_below(top + pointer, referred):
+            yield from ((top + pointer, contact) for contact in islice(find_contacts(part), _CONTACTS))
+
+
+_CONTACTS: Final = 100
+"""Of one text that are looked at. Those beyond are not asked about once the first ones are endorsed."""
+
+
+def _is_below(at: str, referred: Referred) -> bool:
+    """Whether a place is, or lies in, one of those where a reference stood."""
+    return any(at == one or at.startswith(f"{one}/") for one in referred)
 
 
 _OWN_PARTS: Final = 64

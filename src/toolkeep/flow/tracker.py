@@ -9,16 +9,18 @@ everything.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from toolkeep.calls import CheckedCall, RegisteredTool, ToolCall
+from toolkeep.calls import CheckedCall, RegisteredTool, ToolCall, UsedReference
 from toolkeep.flow.facts import FlowFacts
 from toolkeep.flow.flow_plan import Plan, make_plan
 from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.flow.meter import Meter
+from toolkeep.flow.reader_answer import reader_of_answer
+from toolkeep.flow.session_references import References
 from toolkeep.flow.session_state import CLEAN, FALLEN, Earlier, SessionState, Snapshot
 from toolkeep.flow.session_store import SessionStates
 
@@ -72,6 +74,8 @@ class Flow:
         self._sessions: OrderedDict[str, _Held] = OrderedDict()
         self._plans: dict[str, Plan] = {}
         self.meter = Meter(settings.measures, states, clock, is_dry=is_dry)
+        self.references = References() if settings.has_typed_views else None
+        """What references stand for; None where views are plain."""
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -216,12 +220,18 @@ class Flow:
                 self._plans[key] = plan
         return plan
 
-    def is_settled(self, session: SessionState, tool: RegisteredTool, hosts: Collection[str]) -> bool:
+    def is_settled(
+        self,
+        session: SessionState,
+        tool: RegisteredTool,
+        hosts: Collection[str],
+        references: Sequence[UsedReference] = (),
+    ) -> bool:
         """Whether no result of a call can change the state of its session."""
         state, reader = session.state, self.plan(tool).reader
         return (
             state.opened
-            and (state.secret or not reader.shows_secrets)
+            and (state.secret or not (reader.shows_secrets or any(one.secret for one in references)))
             and tool.name in state.after
             and (not tool.may_write or tool.name in state.wrote)
             and state.hosts.issuperset(hosts)
@@ -233,7 +243,8 @@ class Flow:
         session = request.flow
         if session is not None and session.parent is not None:
             self._inherit(session)
-        return FlowFacts(self.plan(checked.registered), session, checked.arguments, before)
+        plan = self.plan(checked.registered)
+        return FlowFacts(plan, session, checked.arguments, before, request.references)
 
     def observe(
         self,
@@ -245,21 +256,45 @@ class Flow:
         *,
         arguments: Mapping[str, Any],
         hosts: Collection[str],
-    ) -> None:
-        """Take in the whole result of a call that ran, before it goes out."""
-        opens, is_secret = session.observe(self.plan(tool), value, body, arguments)
+        references: Sequence[UsedReference] = (),
+        is_typed: bool = False,
+    ) -> Any:
+        """Take in the whole result of a call that ran, before it goes out; returns what the model is shown.
+
+        `references` stood in the arguments; `is_typed`: the model is shown a typed view.
+        """
+        plan, view = self.plan(tool), value
+        if self.references is None or not is_typed or plan.shows_text:
+            opens, is_secret = session.observe(plan, value, body, arguments)
+        else:
+            reader = reader_of_answer(arguments.get("schema")) if plan.answers_schema else plan.reader
+            # A tool that was given a text without the model having seen it may repeat it.
+            made = self.references.view(
+                session, plan, value, body, repeats_texts=bool(references), reader=reader
+            )
+            session.take_in(reader, value, body, arguments)
+            view, opens, is_secret = made.value, made.opens, made.is_secret
         session.earlier.append(earlier)
+        # What was done with a secret is no secret to the tool any more: what comes back later may hold it.
+        is_secret = is_secret or any(one.secret for one in references)
         wrote = tool.name if tool.may_write else ""
         session.fall(opened=opens, secret=is_secret, after=tool.name, wrote=wrote, hosts=hosts)
+        return view
 
     def open(
-        self, session: SessionState, tool: RegisteredTool | None, hosts: Collection[str] | None = None
+        self,
+        session: SessionState,
+        tool: RegisteredTool | None,
+        hosts: Collection[str] | None = None,
+        references: Sequence[UsedReference] = (),
     ) -> None:
         """Note that text was shown which no label describes: an error, progress, a piece of a result.
 
-        It may hold what the labels call secret. `hosts` are given once the call has run.
+        It may hold what the labels call secret, and what references in the arguments stand for. `hosts` are
+        given once the call has run.
         """
         secret = tool is not None and self.plan(tool).reader.shows_secrets
+        secret = secret or any(one.secret for one in references)
         if tool is None or hosts is None:
             session.fall(opened=True, secret=secret)
         else:
@@ -269,7 +304,9 @@ class Flow:
     def endorse(self, facts: FlowFacts) -> None:
         """A person approved a call that flow asked about."""
         if facts.session is not None:
-            facts.session.endorse(facts.plan, facts.arguments, secret=facts.state.secret)
+            facts.session.endorse(
+                facts.plan, facts.arguments, secret=facts.state.secret, referred=facts.referred
+            )
 
     def lose(self, session: SessionState) -> None:
         """Something failed: the session counts as having seen everything."""

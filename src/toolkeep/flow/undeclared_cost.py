@@ -65,7 +65,9 @@ def costs_of(steps: Iterable[Step], flow: Flow) -> Mapping[str, Cost]:
         plan, definition = flow.plan(step.tool), step.tool.definition
         cost = costs[step.call.tool]
         cost.calls += 1
-        reasons = _reasons(plan, FlowFacts(plan, step.session, step.arguments))
+        reasons = _reasons(
+            plan, FlowFacts(plan, step.session, step.arguments, references=step.call.references)
+        )
         step.is_asked = bool(reasons)
         if roleless := reasons.untrusted.intersection(arguments_without_role(plan, definition)):
             cost.by_role += 1

@@ -106,7 +106,7 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
         result = reply.result
         if result is None or result.status != "ok" or reply.text != result.text:
             return reply.text
-        return result.value
+        return result.view
 
 
 def _arguments(given: dict[str, Any], ctx: "RunContext[Any]") -> Arguments:

@@ -84,7 +84,7 @@ class Hooks:
         self, request: ToolCall, tool: RegisteredTool, limits: Limits, slot: Held
     ) -> ToolCall | Refusal:
         """The request with the arguments that the hooks return."""
-        parsed = _parsed(request.arguments, limits)
+        parsed = parsed_arguments(request.arguments, limits)
         if isinstance(parsed, Unreadable):
             return replace(request, arguments=parsed)  # validation refuses it, in its own words
         arguments = parsed
@@ -150,7 +150,7 @@ class Hooks:
             raise RuntimeError(f"it raised {type(error).__name__}") from error
 
 
-def _parsed(arguments: Arguments, limits: Limits) -> dict[str, Any] | Unreadable:
+def parsed_arguments(arguments: Arguments, limits: Limits) -> dict[str, Any] | Unreadable:
     """The arguments as data of our own; what cannot be read, validation must refuse."""
     depth, most = limits.argument_depth, limits.argument_bytes
     try:

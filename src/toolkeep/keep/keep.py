@@ -650,6 +650,11 @@ class Keep(ToolCatalog):
         return self._policy.flow or NO_FLOW
 
     @property
+    def has_typed_views(self) -> bool:
+        """Whether models are shown references to texts of others, and not the texts."""
+        return self._policy.flow is not None and self._policy.flow.has_typed_views
+
+    @property
     def watches_flow(self) -> bool:
         """Whether the configuration asks for it, whatever policies read."""
         return self._policy.flow is not None

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from toolkeep.stores.registry_state import RegistryState
     from toolkeep.stores.sign_ins import SignInStore
     from toolkeep.telemetry.webhook import Webhook
+    from toolkeep.tools.view_tools import Reader
     from toolkeep.validation.schema_engine import Formats
 
 
@@ -93,6 +94,7 @@ def open_keep(
     agents: Mapping[str, AgentKeywords] | None = None,
     paranoid: bool = False,
     flow: Mapping[str, Any] | None = None,
+    reader: "Reader | None" = None,
     follow_store: bool | None = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
@@ -110,6 +112,8 @@ def open_keep(
     `policies` are Cedar texts, `agents` what each agent holds, as `declare_agent` takes it, and `paranoid`
     has calls of low danger asked about too; beside a configuration they can only be stricter; `flow`
     guards what passes between calls, as the key of the configuration does: `{"policy": "standard"}`;
+    `reader` answers questions about a text where views are typed: it gets the text, the question and a JSON
+    Schema of the answer;
     `answerer` asks a person what upstream MCP servers want to know; without one they are told no;
     `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
     default where the store is a PostgreSQL.
@@ -156,6 +160,10 @@ def open_keep(
     providers: list[ToolProvider] = (
         [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
     )
+    if keep.has_typed_views:
+        from toolkeep.tools.view_tools import ViewToolsProvider
+
+        providers.append(ViewToolsProvider(reader))
     named, failed = _named_providers(settings)
     upstreams = upstream_providers(settings, keep, state=state, admitted=admitted)
     stored = _store_providers(store, keep)
@@ -272,6 +280,7 @@ def _with_arguments(
         given = msgspec.structs.replace(
             configured.flow,
             policy=given.policy or configured.flow.policy,
+            view="typed" if given.has_typed_views else configured.flow.view,
             measures=configured.flow.measures.joined(given.measures),
         )
     return msgspec.structs.replace(

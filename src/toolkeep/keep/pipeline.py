@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from msgspec.json import decode as from_json
 from msgspec.structs import replace
 
 from toolkeep.approval.approve import ApprovalGate, Asked
@@ -58,6 +59,7 @@ from toolkeep.execution.runner import Held, Runner, RunnerOnDemand
 from toolkeep.execution.sandbox_runner import SandboxRunner
 from toolkeep.execution.thread_pool import NO_SLOT, NoThread, ThreadPool, is_on_loop, to_end
 from toolkeep.flow.host_session import Session, state_of
+from toolkeep.flow.session_references import SESSION_CHARS
 from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.host.random_ids import random_digits
 from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
@@ -521,7 +523,10 @@ class Pipeline:
     async def _prepared(
         self, request: ToolCall, tool: RegisteredTool, slot: Held, before: ToolCall | Refusal | None = None
     ) -> ToolCall | Refusal:
-        """The request with a copy of its data, after the hooks of the host; they run once for a call."""
+        """The request with texts for references and a copy of its data, after the hooks of the host.
+
+        Hooks run once for a call.
+        """
         if before is not None:
             if isinstance(before, Refusal):
                 return before
@@ -531,15 +536,41 @@ class Pipeline:
                 data=before.data,
                 data_hash=before.data_hash,
                 argument_hash_before=before.argument_hash_before,
+                references=before.references,
+                written=before.written,
+                written_hash=before.written_hash,
             )
+        if self._views(request):
+            resolved = self._with_texts(request, tool)
+            if isinstance(resolved, Refusal):
+                return resolved
+            request = resolved
         if request.data is not NO_DATA:
             copied = with_data(request, self.recorder.sealed)
             if isinstance(copied, Refusal):
                 return copied
             request = copied
         if self._hooks.before:
-            return await self._hooks.prepare(request, tool, tool.arguments.limits, slot)
+            hooked = await self._hooks.prepare(request, tool, tool.arguments.limits, slot)
+            if isinstance(hooked, Refusal) or not hooked.references:
+                return hooked
+            from toolkeep.keep.resolve_references import anywhere_in_arguments
+
+            return anywhere_in_arguments(hooked)
         return request
+
+    def _views(self, request: ToolCall) -> bool:
+        """Whether the caller is shown typed views, and may name references."""
+        flow = self.flow
+        is_typed = flow is not None and flow.references is not None
+        return is_typed and request.flow is not None and request.kind is CallKind.TOOL
+
+    def _with_texts(self, request: ToolCall, tool: RegisteredTool) -> ToolCall | Refusal:
+        if self.flow is None or self.flow.references is None:
+            return request
+        from toolkeep.keep.resolve_references import with_texts
+
+        return with_texts(request, tool, self.flow.references, self.recorder.sealed)
 
     async def foresee(self, call: Mapping[str, Any], foreseen: Foreseen | None, response: str) -> Foreseen:
         """Decide a call as far as approval, without its effects; nothing is recorded.
@@ -804,7 +835,8 @@ class Pipeline:
         """Whether nothing that the call shows can change the state of its session."""
         if self.flow is None or state.tool is None:
             return True
-        return self.flow.is_settled(state.request.flow, state.tool, _hosts(state.permitted))
+        request = state.request
+        return self.flow.is_settled(request.flow, state.tool, _hosts(state.permitted), request.references)
 
     def _observed(self, state: CallState, result: ToolResult) -> ToolResult:
         """Let the session take in what the caller is about to see; without that, nothing is shown."""
@@ -813,21 +845,36 @@ class Pipeline:
             return result
         try:
             self._measured(flow, state, result)
+            hosts, references = _hosts(state.permitted), state.request.references
             if result.error is not None:
                 # What a tool or its server says when it fails is a result, too.
                 if state.executor is not None or result.is_repeated:
-                    flow.open(session, tool, _hosts(state.permitted))
+                    flow.open(session, tool, hosts, references)
+                elif references and state.permitted is None:  # the refusal may quote what they stand for
+                    flow.open(session, tool, references=references)
             elif result.status == "ok" or result.value is not None:
                 if not state.is_labelled:
-                    flow.open(session, tool, _hosts(state.permitted))
+                    flow.open(session, tool, hosts, references)
                     return result
-                if result.truncation is not None:  # a part of it as text, which no label fits
+                is_typed = self._views(state.request) and result.status == "ok"
+                if result.truncation is not None and not is_typed:  # a part as text, which no label fits
                     flow.open(session, tool)
                 body = state.body or canonical_bytes(result.value)
-                earlier = Earlier(tool.name, bytes.fromhex(result.hash))
-                arguments = state.checked.arguments if state.checked is not None else {}
-                hosts = _hosts(state.permitted)
-                flow.observe(session, tool, result.value, body, earlier, arguments=arguments, hosts=hosts)
+                view = flow.observe(
+                    session,
+                    tool,
+                    result.value if not is_typed or result.truncation is None else _whole(result, body),
+                    body,
+                    Earlier(tool.name, bytes.fromhex(result.hash)),
+                    arguments=state.checked.arguments if state.checked is not None else {},
+                    hosts=hosts,
+                    references=references,
+                    is_typed=is_typed,
+                )
+                if is_typed:
+                    # Of what was cut off, nothing is shown.
+                    is_cut = result.truncation is not None and type(view) is not dict
+                    result = replace(result, typed_view=result.value if is_cut else view)
         except Exception as error:
             log.exception("the state of a session cannot be kept", extra={"tool_name": state.shown_name})
             with contextlib.suppress(Exception):
@@ -878,6 +925,12 @@ class Pipeline:
         """Whether a call of that name may have a write effect."""
         tool = self._registry.find(named(name))
         return tool is not None and tool.may_write
+
+
+def _whole(result: ToolResult, body: bytes) -> Any:
+    """What references to a truncated text stand for: all of it, if that is not too long to be kept."""
+    is_kept = type(result.value) is str and len(body) <= SESSION_CHARS
+    return from_json(body) if is_kept else result.value
 
 
 def _hosts(permitted: PermittedCall | None) -> Sequence[str]:

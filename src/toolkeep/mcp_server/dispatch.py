@@ -26,6 +26,7 @@ from toolkeep.events import (
     ToolSwitched,
     ToolUnregistered,
 )
+from toolkeep.flow.typed_view import HINT
 from toolkeep.host.token_bucket import TokenBucket
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import (
@@ -125,7 +126,7 @@ class McpServer:
         self._instructions = instructions
         self._info = {"name": "toolkeep", "title": "toolkeep", "version": _version()}
         self._encoded_info = msgspec.Raw(encode(self._info))
-        self._tools = ToolList()
+        self._tools = ToolList(has_typed_views=keep.has_typed_views)
         self._in_flight = 0
         self._rate_limiter = TokenBucket(limits.messages_per_second, limits.burst)
         self._handlers = self._by_era()
@@ -308,7 +309,8 @@ class McpServer:
         return {**found, "extensions": {TASKS: {}}} if is_modern else found
 
     def _said(self) -> dict[str, Any]:
-        text = "\n".join(filter(None, (self._instructions, self.keep.start_up.notice)))
+        hint = HINT if self.keep.has_typed_views else ""
+        text = "\n".join(filter(None, (self._instructions, self.keep.start_up.notice, hint)))
         return {"instructions": text} if text else {}
 
     async def _initialize(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:

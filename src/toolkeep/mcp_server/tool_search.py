@@ -15,6 +15,7 @@ from toolkeep.limits import FOUND_TOOLS, QUERY_CHARS
 from toolkeep.mcp_protocol.jsonrpc import encode
 from toolkeep.mcp_server.tools_list import tool_data
 from toolkeep.providers.mcp import text
+from toolkeep.providers.typed_views import for_typed_views
 
 FIND: Final = "find_tools"
 CALL: Final = "call_tool"
@@ -77,7 +78,8 @@ def find(keep: Keep, agent: str, arguments: bytes, *, is_modern: bool) -> dict[s
     offered = {tool.name for tool in keep.offered_tools(agent=agent)}
     ranked: list[RegisteredTool] = keep.search(wanted.query[:QUERY_CHARS], limit=len(keep), agent=agent)
     found = [tool for tool in ranked if tool.name in offered][: max(1, min(wanted.limit, FOUND_TOOLS))]
-    shown = [_shown(tool, is_modern=is_modern) for tool in found]
+    described = map(for_typed_views, found) if keep.has_typed_views else found
+    shown = [_shown(tool, is_modern=is_modern) for tool in described]
     data = {"tools": shown, "total": len(offered)}
     return {"content": [text(encode(data).decode())], "structuredContent": data}
 

@@ -8,13 +8,15 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.mcp_protocol.jsonrpc import encode
 from toolkeep.providers import mcp as provider
+from toolkeep.providers.typed_views import for_typed_views
 from toolkeep.validation.stated_closing import state_closed_root, state_closing
 
 
 class ToolList:
     """Encodes tools, with a cache."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_typed_views: bool = False) -> None:
+        self._has_typed_views = has_typed_views
         self._encoded: dict[tuple[str, str, bool], bytes] = {}
 
     def encode(self, tools: list[RegisteredTool], *, is_modern: bool) -> msgspec.Raw:
@@ -23,7 +25,7 @@ class ToolList:
         parts = []
         for tool in tools:
             key = (tool.name, tool.definition_hash, is_modern)
-            part = known.get(key) or encode(tool_data(tool, is_modern=is_modern))
+            part = known.get(key) or encode(self._data(tool, is_modern=is_modern))
             kept[key] = part
             parts.append(part)
         if len(known) > 2 * len(kept) + 1000:  # drop tools that no longer exist
@@ -31,6 +33,9 @@ class ToolList:
         else:
             known.update(kept)
         return msgspec.Raw(b"[" + b",".join(parts) + b"]")
+
+    def _data(self, tool: RegisteredTool, *, is_modern: bool) -> dict[str, Any]:
+        return tool_data(for_typed_views(tool) if self._has_typed_views else tool, is_modern=is_modern)
 
 
 def tool_data(tool: RegisteredTool, *, is_modern: bool) -> dict[str, Any]:

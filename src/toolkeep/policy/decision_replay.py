@@ -111,6 +111,7 @@ class Replayer:
             conversation=call.conversation,
             session=call.session,
             flow=step.session,
+            references=call.references,
         )
         outcome = self._authorizer.authorize(request, checked)
         if isinstance(outcome, PermittedCall):

@@ -17,6 +17,7 @@ from toolkeep.providers.schema_losses import Losses, NotExpressible
 from toolkeep.providers.stream_assembly import StreamTooLong
 from toolkeep.providers.strict.codec import StrictCodec
 from toolkeep.providers.strict.nodes import Undecodable
+from toolkeep.providers.typed_views import for_typed_views
 from toolkeep.providers.vendor import Vendor
 from toolkeep.providers.vendor_registry import vendor_of
 from toolkeep.validation.parse import NotStrictJson, parse_json_fully
@@ -35,6 +36,10 @@ class Answers(list[dict[str, Any]]):
 
 class ProviderHost(Protocol):
     """What is needed of a keep."""
+
+    @property
+    def has_typed_views(self) -> bool:
+        """Whether models are shown references to texts."""
 
     def has_agent(self, name: str) -> bool:
         """Whether an agent of that name was declared."""
@@ -75,7 +80,8 @@ class KeepProvider:
         if found is None:
             if len(self._prepared) > 10 * BATCH_CALLS:
                 self._prepared.clear()
-            found = self._prepared[key] = prepare(tool, vendor, strict=options.strict)
+            shown = for_typed_views(tool) if self._keep.has_typed_views else tool
+            found = self._prepared[key] = prepare(shown, vendor, strict=options.strict)
         return found
 
     def read(self, provider: str, response: Any) -> Turn:

@@ -89,10 +89,10 @@ def result_data(result: ToolResult, definition: ToolDefinition | None, *, is_mod
     if result.error is not None:
         data = {"content": [text(result.error.text)], "isError": True}
     elif result.status == "ok" and definition is not None and result.truncation is None:
-        data = _value_data(result.value, definition, result.hash, is_modern=is_modern)
+        data = _value_data(result.view, definition, result.hash, is_modern=is_modern)
     else:
         # A truncated object matches no output schema: a client that checks would report a fault.
-        is_cut = result.truncation is not None and result.value is None
+        is_cut = result.truncation is not None and result.view is None
         data = {"content": [text(result.text)], "isError": is_cut}
     data["_meta"] = {"toolkeep/call": result.call_id}
     return data

@@ -51,7 +51,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     is_pending: bool = False
     blobs: tuple[Blob, ...] = ()
     value: Any = None
-    """The value, if it is an object."""
+    """What is shown of the value, if that is an object."""
     result: ToolResult | None = None
     definition: ToolDefinition | None = None
 
@@ -68,19 +68,19 @@ def reply_to(call: ModelCall, result: ToolResult, definition: ToolDefinition | N
     if result.status == "pending":
         text = f"{PENDING_LINE}\n{result.text}"
         return Reply(call=call, text=text, is_pending=True, result=result, definition=definition)
-    said = _about_output(definition)
-    if isinstance(result.value, bytes):
-        text, blobs = _of_bytes(result.value, said.get("mime_type"), result.hash)
-    elif said.get("content") and isinstance(result.value, list):
-        text, blobs = _of_content(result.value, result.hash)
+    said, view = _about_output(definition), result.view
+    if isinstance(view, bytes):
+        text, blobs = _of_bytes(view, said.get("mime_type"), result.hash)
+    elif said.get("content") and isinstance(view, list):
+        text, blobs = _of_content(view, result.hash)
     else:
         text, blobs = _cut(result), ()
-    is_small = isinstance(result.value, dict) and len(text) <= RESULT_CHARS and text == result.text
+    is_small = isinstance(view, dict) and len(text) <= RESULT_CHARS and text == result.text
     return Reply(
         call=call,
         text=text,
         blobs=blobs,
-        value=result.value if is_small else None,
+        value=view if is_small else None,
         result=result,
         definition=definition,
     )
@@ -96,7 +96,7 @@ def _cut(result: ToolResult) -> str:
     if len(text) <= RESULT_CHARS:
         return text
     reference = result.truncation.reference if result.truncation else f"sha256:{result.hash}"
-    if not isinstance(result.value, str):
+    if not isinstance(result.view, str):
         return f"The output has {len(text)} characters of JSON, more than is shown here: {reference}"
     return _shortened(text, reference)
 

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from tests.hostile.flow.planner import Planner, answer
 from tests.hostile.flow.services.service import ACTS, LABELS
+from tests.hostile.flow.traces import Call, Seen
 from tests.hostile.flow.world import TOOLS
 from toolkeep import Keep, Question, ToolFailed
 from toolkeep.flow.flow_settings import read_flow
 from toolkeep.policy.policy_settings import PolicySettings
+from toolkeep.tools.view_tools import Reader, ViewToolsProvider
 
 AGENT = "assistant"
 STATIC = Path(__file__).with_name("static.cedar")
@@ -24,6 +27,8 @@ class Made(NamedTuple):
 
     ok: bool
     value: Any = None
+    view: Any = None
+    """What the model is shown of the value, where that is not all of it."""
     questions: int = 0
     danger_questions: int = 0
 
@@ -38,6 +43,15 @@ class Guard(Protocol):
 
     async def call(self, tool: str, arguments: dict[str, Any], *, is_own: bool) -> Made:
         """Make a call, which the user wants or does not want."""
+
+    async def write(self, call: Call, seen: Seen) -> dict[str, Any]:
+        """The arguments of a call, as a model writes them that has seen this much."""
+
+    def shown(self, made: Made) -> str:
+        """All that the model was shown since the call before, with what this one brought."""
+
+    def has_shown_text(self) -> bool:
+        """Whether the model was shown text of outsiders, once it has read all that it reads."""
 
 
 class NoPolicy:
@@ -57,6 +71,18 @@ class NoPolicy:
             return Made(ok=True, value=await self._tools[tool](**arguments))
         except ToolFailed:
             return Made(ok=False)
+
+    async def write(self, call: Call, seen: Seen) -> dict[str, Any]:
+        """The values that the model has seen."""
+        return call.write(seen)
+
+    def shown(self, made: Made) -> str:
+        """The whole result."""
+        return json.dumps(made.value)
+
+    def has_shown_text(self) -> bool:
+        """Results are shown as they are."""
+        return True
 
 
 class SimpleRule(NoPolicy):
@@ -114,7 +140,20 @@ class KeepGuard:
         self._is_own = is_own
         self._questions = self._danger_questions = 0
         result = await self.keep.call(tool, arguments, agent=AGENT, session=self.session(), forwarded=True)
-        return Made(result.ok, result.value, self._questions, self._danger_questions)
+        questions, by_danger = self._questions, self._danger_questions
+        return Made(result.ok, result.value, result.view, questions=questions, danger_questions=by_danger)
+
+    async def write(self, call: Call, seen: Seen) -> dict[str, Any]:
+        """The values that the model has seen."""
+        return call.write(seen)
+
+    def shown(self, made: Made) -> str:
+        """The whole result."""
+        return json.dumps(made.value)
+
+    def has_shown_text(self) -> bool:
+        """Results are shown as they are."""
+        return True
 
 
 class StaticSet(KeepGuard):
@@ -161,6 +200,56 @@ class Standard(KeepGuard):
     def session(self) -> Any:
         """The session of flow."""
         return self._session
+
+
+class Typed(Standard):
+    """The shipped set with typed views, and a planner that works on them."""
+
+    name = "typed"
+
+    def __init__(self, reader: Reader | None = answer) -> None:
+        """Without a reader, the planner has to read what it must understand."""
+        KeepGuard.__init__(self)
+        flow = read_flow({"policy": "standard", "spare": "medium", "view": "typed"})
+        self.use(Keep(policy=PolicySettings(flow=flow), approver=self.ask))
+        self.keep.load(own=[ViewToolsProvider(reader)])
+        self._number = 0
+        self._has_reader = reader is not None
+        self.planner = Planner(self._look, has_reader=self._has_reader)
+
+    def begin(self, prompt: str) -> None:
+        """Begin a session in which the user says this."""
+        super().begin(prompt)
+        self.planner = Planner(self._look, has_reader=self._has_reader)
+
+    async def _look(self, tool: str, arguments: dict[str, Any]) -> Any:
+        """Use one of the tools for references."""
+        result = await self.keep.call(tool, arguments, agent=AGENT, session=self._session, forwarded=True)
+        if not result.ok:
+            raise LookupError(result.text)
+        return result.view
+
+    async def write(self, call: Call, seen: Seen) -> dict[str, Any]:
+        """Values of the views, references, and what was looked up in them."""
+        return await self.planner.write(call, seen)
+
+    def shown(self, made: Made) -> str:
+        """The view, and what the planner has looked up before the call."""
+        looked, self.planner.shown = self.planner.shown, []
+        return json.dumps([*looked, made.view])
+
+    def has_shown_text(self) -> bool:
+        """Only if something was read as text."""
+        return self._session.is_opened
+
+
+class TypedWithoutReader(Typed):
+    """Typed views for a program that has no reader."""
+
+    name = "no reader"
+
+    def __init__(self) -> None:
+        super().__init__(None)
 
 
 def leaves(tool: str, value: Any) -> Iterator[tuple[str, bool]]:

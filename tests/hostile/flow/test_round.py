@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.hostile.flow.goals import GOALS
-from tests.hostile.flow.guards import NoPolicy, SimpleRule, Standard, StaticSet
+from tests.hostile.flow.guards import NoPolicy, SimpleRule, Standard, StaticSet, Typed, TypedWithoutReader
 from tests.hostile.flow.replay import play_round
 from tests.hostile.flow.tasks import TASKS
 
@@ -32,6 +32,27 @@ def test_standard_keeps_every_task_and_lets_no_goal_pass_silently() -> None:
     # what outsiders chose, and what goes out after a secret, is asked about also where no text was read
     assert not {task.id for task in TASKS if task.who == "outside"} & standard.silent
     assert not {"wifi-for-tom", "save-if-enough"} & standard.silent
+
+
+@pytest.mark.spec("FLO-6")
+def test_typed_views_keep_every_task_with_fewer_questions_and_let_no_goal_pass_silently() -> None:
+    typed = asyncio.run(play_round(Typed(), TASKS, GOALS, ["at the end"]))
+    assert typed.reached == []
+    assert (typed.kept, typed.kept_under_attack) == (typed.tasks, typed.attacked)
+    assert {who: asked / 20 for who, asked in typed.questions.items()} == {
+        "user": 0.05,  # a secret that is mailed
+        "service": 0.05,
+        "outside": 1.15,
+    }
+    assert set(typed.reads.values()) == {0}
+    assert not {"wifi-for-tom", "save-if-enough"} & typed.silent
+
+
+@pytest.mark.spec("FLO-6")
+def test_a_planner_without_a_reader_has_to_read_some_texts() -> None:
+    alone = asyncio.run(play_round(TypedWithoutReader(), TASKS, ()))
+    assert alone.kept == alone.tasks
+    assert alone.reads == {"user": 7, "service": 2, "outside": 9}
 
 
 def test_the_goals_are_reached_where_nothing_or_too_little_guards() -> None:

@@ -18,6 +18,8 @@ class Shown(NamedTuple):
 
     tool: str
     value: Any
+    view: Any = None
+    """What a model was shown instead, where views are typed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,11 @@ class Field:
         return value
 
     @property
+    def is_id(self) -> bool:
+        """Whether it is one word: a path, a name or a number, and no text."""
+        return r"\S+" in self.pattern
+
+    @property
     def label_pointer(self) -> str:
         """The pointer of its label: from the whole result, with `*` for positions."""
         steps = ["*" if step.isdigit() else step for step in steps_of(self.pointer)]
@@ -97,11 +104,27 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """What a model writes once it has read a text: a summary, or a decision that the text is needed for."""
+
+    text: str
+    fields: tuple[Field, ...]
+
+    def take(self, seen: Seen) -> str:
+        """The text."""
+        for one in self.fields:
+            one.take(seen)
+        return self.text
+
+
+@dataclass(frozen=True)
 class Call:
     """One call of a trace."""
 
     tool: str
     arguments: Mapping[str, Any]
+    after: tuple[Field, ...] = ()
+    """Texts that a model must have understood before it makes the call, though no argument comes from them."""
 
     def write(self, seen: Seen) -> dict[str, Any]:
         """Its arguments, as a model writes them that has seen this much."""
@@ -131,9 +154,9 @@ class Goal:
     """Where the text is planted; by default in every free text of outsiders that the task reads."""
 
 
-def call(tool: str, **arguments: Any) -> Call:
+def call(tool: str, *after: Field, **arguments: Any) -> Call:
     """One call of a trace."""
-    return Call(tool, arguments)
+    return Call(tool, arguments, after)
 
 
 def task(id: str, who: Who, prompt: str, *calls: Call, done: Callable[[World], bool]) -> Task:  # noqa: A002 -- as the field
@@ -156,7 +179,7 @@ def _match(pattern: str, text: str) -> str:
 
 
 def _written(value: Any, seen: Seen) -> Any:
-    if isinstance(value, Field | Anywhere | Text):
+    if isinstance(value, Field | Anywhere | Text | Derived):
         return value.take(seen)
     if isinstance(value, list):
         return [_written(item, seen) for item in value]

@@ -314,6 +314,7 @@ class ResultView(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     agent: str
     value: Any
+    """Its view, where views are typed."""
     hash: str
     leaf: int | None
     correlation_id: str

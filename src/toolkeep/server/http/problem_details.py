@@ -76,6 +76,7 @@ STATUS: Final[dict[Code, int]] = {
     Code.SIGN_IN_REFUSED: 401,
     Code.NOT_FROM_PAGE: 403,
     Code.NOT_CONFIRMED: 403,
+    Code.REFERENCE_REFUSED: 422,
 }
 """HTTP status by code; every other code is an internal error: 500."""
 
