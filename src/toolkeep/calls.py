@@ -528,6 +528,14 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the state belongs to."""
 
 
+class ShadowDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call would have been decided, with the policies that are only in shadow."""
+
+    decision: Literal["allow", "ask", "deny"]
+    policies: tuple[str, ...]
+    """Ids of the shadow policies that decide it; empty if nothing would permit it."""
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The policy decision about a call, as audited: request, policies and time.
 
@@ -547,6 +555,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy_set_hash: str
     request_hash: str
     """SHA-256 of principal, resource and every value that the policies read."""
+    shadow: ShadowDecision | UnsetType = UNSET
+    """What the policies in shadow would have decided otherwise, if anything. It had no effect."""
     spared_by: tuple[str, ...] | UnsetType = UNSET
     """Ids of the `@silent` permits that overrode an `@ask`, if any."""
     touches: tuple[str, ...] = ()
@@ -574,6 +584,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             data["asked_by"] = list(self.asked_by)
         if self.flow:
             data["flow"] = msgspec.to_builtins(self.flow)
+        if self.shadow:
+            data["shadow"] = {"decision": self.shadow.decision, "policies": list(self.shadow.policies)}
         return data
 
 

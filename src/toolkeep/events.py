@@ -35,6 +35,7 @@ __all__ = [
     "ProviderSkipped",
     "RegistrationFailed",
     "SettingUnmatched",
+    "ShadowPolicyFailed",
     "StartUpBegan",
     "StartUpEnded",
     "StoreFollowed",
@@ -176,6 +177,17 @@ class CompiledPolicyDisputed(Event, frozen=True, kw_only=True):
     agent: str
     policies: tuple[str, ...]
     """The ids of the policies on which they differ."""
+
+
+class ShadowPolicyFailed(Event, frozen=True, kw_only=True):
+    """Policies in shadow cannot be evaluated, so what they would have decided is not recorded.
+
+    Calls go on as if they were not there.
+    """
+
+    policies: tuple[str, ...]
+    """The ids of the policies in shadow."""
+    problem: str
 
 
 class AgentDeclared(Event, frozen=True, kw_only=True):

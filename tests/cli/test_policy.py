@@ -19,6 +19,7 @@ from toolkeep.approval.coverage import Constraint
 from toolkeep.approval.question import Answer, Question, Rule
 from toolkeep.cli.init_files import EXAMPLES, POLICIES
 from toolkeep.cli.main import cli
+from toolkeep.cli.policy_put import in_shadow
 from toolkeep.keep.open import open_state
 from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
@@ -863,6 +864,21 @@ def test_policies_are_put_in_force_only_by_a_person_or_by_their_hash() -> None:
         assert json.loads(explained.stdout)["decided_by"] == ["all"]
         assert CliRunner().invoke(cli, ["policy", "drop", "other"]).exit_code == 1
         assert CliRunner().invoke(cli, ["policy", "drop", "all", "--hash", digest]).exit_code == 0
+
+
+@pytest.mark.spec("FLO-8")
+def test_policies_put_in_shadow_are_counted_and_change_nothing() -> None:
+    with folder_with_files(NEW):
+        digest = hashlib.sha256(in_shadow(NEW["new.cedar"]).encode()).hexdigest()
+        put = ["policy", "put", "new.cedar", "--shadow", "--hash", digest]
+        assert CliRunner().invoke(cli, put).exit_code == 0
+        assert [CliRunner().invoke(cli, list(call)).exit_code for call in CALLS] == [0, 0, 0]
+        listed = json.loads(CliRunner().invoke(cli, ["policy", "list", "--json"]).stdout)
+        assert {one["id"]: (one["is_shadow"], one["hits"]) for one in listed if one["source"]} == {
+            "all": (True, 0),
+            "no-bob": (True, 1),
+        }
+        assert "forbid, in shadow" in CliRunner().invoke(cli, ["policy", "list"]).stdout
 
 
 def test_policies_that_are_wrong_are_not_replayed() -> None:

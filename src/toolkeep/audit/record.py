@@ -452,6 +452,7 @@ def _decision(decision: Decision | None, time: str, call: str) -> PolicyDecision
         policies=decision.policies,
         policy_set_hash=decision.policy_set_hash,
         request_hash=decision.request_hash,
+        shadow=decision.shadow,
         spared_by=decision.spared_by,
         asked_by=decision.asked_by,
         flow=decision.flow,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from toolkeep.calls import Approval, Decision, FlowRecord, Identity, UsedReference
+from toolkeep.calls import Approval, Decision, FlowRecord, Identity, ShadowDecision, UsedReference
 from toolkeep.json_values.canonical import canonical_bytes
 
 VERDICT: Final = (
@@ -85,6 +85,8 @@ class PolicyDecision(Record, frozen=True, kw_only=True, gc=False):
     policies: tuple[str, ...] | UnsetType = UNSET
     policy_set_hash: str | UnsetType = UNSET
     request_hash: str | UnsetType = UNSET
+    shadow: ShadowDecision | UnsetType = UNSET
+    """What policies in shadow would have decided otherwise."""
     spared_by: tuple[str, ...] | UnsetType = UNSET
     stage_us: tuple[int, ...] | UnsetType = UNSET
     status: str | UnsetType = UNSET

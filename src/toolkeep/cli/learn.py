@@ -147,7 +147,7 @@ class Proposal:
         self.learned = msgspec.structs.replace(learned, clauses=clauses)
         self.examples = ""
         if not wrong:
-            authorizer = world.authorizer((*in_force, _source(self.learned)))
+            authorizer = world.authorizer((*in_force, _source(self.learned)), is_trial=True)
 
             def holds(sample: Sample) -> bool:
                 try:

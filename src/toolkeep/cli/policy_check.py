@@ -199,7 +199,7 @@ def inspect(texts: PolicyTexts, world: ProjectContext) -> Report:
 
 
 def _failing(texts: PolicyTexts, world: ProjectContext) -> Iterator[PolicyProblem]:
-    authorizer = world.authorizer(texts.sources)
+    authorizer = world.authorizer(texts.sources, is_trial=True)
     for example in texts.examples:
         if problem := authorizer.example_problem(example):
             yield problem_of(problem, "change the policies, or the example")

@@ -9,7 +9,7 @@ import msgspec
 from toolkeep.cli.options import common, print_json, project
 from toolkeep.cli.tables import Column, say_table
 from toolkeep.cli.tool_selection import keep_with
-from toolkeep.server.api.policy_routes import list_policies
+from toolkeep.server.api.policy_routes import PolicyView, list_policies
 from toolkeep.server.api.statistics import Statistics
 
 _COLUMNS: Final = (
@@ -27,8 +27,10 @@ def command(project: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json([msgspec.to_builtins(one) for one in found])
         return
-    rows = [
-        (one.id, f"{one.effect}{', asks' if one.asks else ''}", one.place, f"{one.hits:,}", one.reason)
-        for one in found
-    ]
+    rows = [(one.id, _effect(one), one.place, f"{one.hits:,}", one.reason) for one in found]
     say_table(_COLUMNS, rows)
+
+
+def _effect(one: PolicyView) -> str:
+    asks, shadow = ", asks" if one.asks else "", ", in shadow" if one.is_shadow else ""
+    return f"{one.effect}{asks}{shadow}"

@@ -66,7 +66,7 @@ def command(
         records = [entry.record for entry in log.read()]
     total = sum(1 for _ in recorded_decisions(records))
     bodies = Bodies(state)
-    authorizer = world.authorizer(texts.sources)
+    authorizer = world.authorizer(texts.sources, is_trial=True)
     sessions = fold_of(world, authorizer, bodies)
     authorizer.flow = sessions.flow
     try:

@@ -82,14 +82,17 @@ class ProjectContext:
         """Whether a keep with these policies watches what passes between calls."""
         return self.settings.flow is not None or authorizer.active_policies.reads_flow
 
-    def authorizer(self, sources: Sequence[PolicySource], examples: Iterable[Example] = ()) -> Authorizer:
-        """An authorizer for these policies."""
+    def authorizer(
+        self, sources: Sequence[PolicySource], examples: Iterable[Example] = (), *, is_trial: bool = False
+    ) -> Authorizer:
+        """An authorizer for these policies; in a trial, those in shadow decide too."""
         return Authorizer(
             ActivePolicies(
                 sources,
                 held_back=self.settings.policies_held_back,
                 is_flow_standard=self.flow.is_standard,
                 measures=self.flow.measures,
+                is_trial=is_trial,
             ),
             agents=self.grants,
             project=str(self.root),

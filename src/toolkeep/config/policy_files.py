@@ -83,6 +83,8 @@ def check_together(sources: Sequence[PolicySource]) -> None:
 
 _SPARES: Final = " (@silent, so that calls need no approval where @ask policies ask for it)"
 
+_SHADOW: Final = " (@shadow, so that it is only recorded what it would decide)"
+
 
 def _summary(source: PolicySource) -> str:
     from toolkeep.policy.cedar_parser import read_policies
@@ -93,7 +95,10 @@ def _summary(source: PolicySource) -> str:
     except PoliciesRefused as refused:
         raise ConfigurationInvalid(list(map(str, refused.problems))) from refused
     return (
-        ", ".join(f"{policy.effect} '{policy.id}'{_SPARES * policy.is_silent}" for policy in policies)
+        ", ".join(
+            f"{policy.effect} '{policy.id}'{_SPARES * policy.is_silent}{_SHADOW * policy.is_shadow}"
+            for policy in policies
+        )
         or "none"
     )
 

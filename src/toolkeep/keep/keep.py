@@ -514,9 +514,12 @@ class Keep(ToolCatalog):
         if failing:
             raise PoliciesRefused(failing)
 
-    def trial_of(self, name: str, stored: "StoredPolicies | None") -> "tuple[Authorizer, list[Example]]":
+    def trial_of(
+        self, name: str, stored: "StoredPolicies | None", *, is_trial: bool = False
+    ) -> "tuple[Authorizer, list[Example]]":
         """What would decide with these policies instead of those of that name, and the examples of the set.
 
+        In a trial, policies in shadow decide too.
         Raises `PoliciesRefused` if the set cannot be used, `ConfigurationInvalid` if an example cannot be
         read.
         """
@@ -530,7 +533,12 @@ class Keep(ToolCatalog):
         examples = [*self._examples, *(found for several in read for found in several)]
         active = self.authorizer.active_policies
         active.checked(sources, self._known_tools(), self.agents)
-        trial = ActivePolicies(sources, is_flow_standard=active.is_flow_standard, measures=active.declared)
+        trial = ActivePolicies(
+            sources,
+            is_flow_standard=active.is_flow_standard,
+            measures=active.declared,
+            is_trial=is_trial,
+        )
         return self.authorizer.deciding_by(trial), examples
 
     def _change_policies(self, name: str, stored: "StoredPolicies | None") -> None:

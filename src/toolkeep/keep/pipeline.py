@@ -674,7 +674,7 @@ class Pipeline:
 
     async def _authorized(self, request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
         """Authorize a call, which may count it and store what a parent's session has seen."""
-        session, counted = request.flow, self.authorizer.active_policies.counted
+        session, counted = request.flow, self.authorizer.active_policies.counted_too
         if self.flow is None or session is None or not (counted or session.parent):
             return self.authorizer.authorize(request, checked)
         return await self._waiting(self.authorizer.authorize, request, checked)

@@ -41,7 +41,7 @@ class Trial:
     def __init__(self, keep: Keep, name: str, stored: StoredPolicies | None) -> None:
         """Raises `PoliciesRefused` if the set cannot be used, `ConfigurationInvalid` for its examples."""
         self._keep = keep
-        self.authorizer, self._examples = keep.trial_of(name, stored)
+        self.authorizer, self._examples = keep.trial_of(name, stored, is_trial=True)
         self._refusals = RefusalHistory(bus=Bus())
 
     @property

@@ -16,8 +16,9 @@ from toolkeep.policy.cedar_engine import Engine
 from toolkeep.policy.cedar_parser import OURS, read_policies
 from toolkeep.policy.cedar_schema import CALL, SEE, read_sections
 from toolkeep.policy.cedar_validation import check_policies
-from toolkeep.policy.policy_set import Policies, PoliciesRefused, Policy
+from toolkeep.policy.policy_set import Policies, PoliciesRefused, Policy, PolicyProblem
 from toolkeep.policy.policy_settings import PolicySource
+from toolkeep.policy.shadow_policies import ShadowPolicies
 
 Tools = Callable[[], Iterable[RegisteredTool]]
 
@@ -32,14 +33,15 @@ class ActivePolicies:
         held_back: str = "",
         is_flow_standard: bool = False,
         measures: Measures = NO_MEASURES,
+        is_trial: bool = False,
         tell: Callable[[Event], None] = lambda _: None,
     ) -> None:
         """`held_back` says why every call is denied: policies that nobody accepted yet.
 
         It denies everything, not only what those policies forbid: policies of a project mostly forbid, and to
         leave them out would permit more than the project says. `is_flow_standard` adds the shipped policies
-        about what passes between calls, to every set; `measures` adds those of their budgets. `tell`
-        publishes an alarm.
+        about what passes between calls, to every set; `measures` adds those of their budgets. In a
+        trial, policies in shadow decide too. `tell` publishes an alarm.
         """
         self._tell = tell
         self.held_back = held_back
@@ -49,10 +51,8 @@ class ActivePolicies:
         self.measures = measures.by_name
         """What policies may read of earlier calls, by name."""
         self._lock = threading.Lock()
-        self.engine = Engine(read_all(sources, self._shipped), tuple(self.measures), tell=tell)
-        """The engine of the active set."""
-        self.counted = self._counted()
-        """The names of the measures that any policy reads: the others are not filled."""
+        self._is_trial = is_trial
+        self._use(read_all(sources, self._shipped))
         self._is_checked = not sources and not measures  # the shipped ones are checked by a test
         self.hides_tools = _hides_tools(self.engine.policies)
         """Whether any policy forbids the action `see`."""
@@ -62,14 +62,24 @@ class ActivePolicies:
     @property
     def reads_flow(self) -> bool:
         """Whether any policy reads what only sessions know."""
-        return any(
-            read_sections(policy.context_reads | policy.context_looks)
-            for policy in self.engine.policies.policies
-        )
+        read = self.engine.policies if self.shadow is None else self.shadow.policies
+        return any(read_sections(policy.context_reads | policy.context_looks) for policy in read.policies)
 
-    def _counted(self) -> frozenset[str]:
+    def _use(self, policies: Policies) -> None:
+        is_apart = bool(policies.shadows) and not self._is_trial
+        names = tuple(self.measures)
+        self.engine = Engine(policies.in_force if is_apart else policies, names, tell=self._tell)
+        """The engine of the active set."""
+        self.shadow = ShadowPolicies(_would_be(policies), names, self._tell) if is_apart else None
+        """What the policies in shadow would decide; None if there are none."""
+        self.counted = self._counted(self.engine.policies)
+        """The names of the measures that any policy reads: the others are not filled."""
+        self.counted_too = self.counted if self.shadow is None else self._counted(self.shadow.policies)
+        """The same, with those that only policies in shadow read."""
+
+    def _counted(self, policies: Policies) -> frozenset[str]:
         found: set[str] = set()
-        for policy in self.engine.policies.policies:
+        for policy in policies.policies:
             read = read_sections(policy.context_reads | policy.context_looks).get("measures", ())
             found.update(self.measures if read is None else read)
         return frozenset(found) & self.measures.keys()
@@ -83,6 +93,15 @@ class ActivePolicies:
             raise PoliciesRefused(problems)
         return policies
 
+    def _problems(
+        self, policies: Policies, tools: Iterable[RegisteredTool], agents: Iterable[str]
+    ) -> list[PolicyProblem]:
+        """The problems of a set, those of policies in shadow told and left out: they decide nothing."""
+        problems = check_policies(policies, tools, agents, self.measures)
+        if self.shadow is not None:
+            self.shadow.break_with(one for one in problems if one.policy in self.shadow.ids)
+        return [one for one in problems if self.shadow is None or one.policy not in self.shadow.ids]
+
     def swap(
         self,
         sources: Sequence[PolicySource],
@@ -91,14 +110,19 @@ class ActivePolicies:
         held_back: str = "",
     ) -> None:
         """Activate another set; raises `PoliciesRefused`, and the previous set stays active."""
-        policies = self.checked(sources, tools, agents)
+        held = list(tools)
+        policies = read_all(sources, self._shipped)
+        in_force = policies.in_force
         # Validation is done before the swap: a reload with a typo must not open or close everything.
+        if problems := check_policies(in_force, held, agents, self.measures):
+            raise PoliciesRefused(problems)
         with self._lock:
-            self.engine = Engine(policies, tuple(self.measures), tell=self._tell)
-            self.counted = self._counted()
+            self._use(policies)
+            if self.shadow is not None:
+                self._problems(policies, held, agents)
             self._is_checked, self.held_back = True, held_back
-            self.hides_tools = _hides_tools(policies)
-            self.lacks_permit = lacks_permit(policies.policies)
+            self.hides_tools = _hides_tools(self.engine.policies)
+            self.lacks_permit = lacks_permit(self.engine.policies.policies)
 
     def problem(self, tools: Tools, agents: Iterable[str]) -> str:
         """Why the set cannot be used with the registered tools; empty if it can."""
@@ -106,7 +130,8 @@ class ActivePolicies:
             return self.held_back
         with self._lock:
             if not self._is_checked:
-                if problems := check_policies(self.engine.policies, tools(), agents, self.measures):
+                every = self.engine.policies if self.shadow is None else self.shadow.policies
+                if problems := self._problems(every, tools(), agents):
                     return str(problems[0])
                 self._is_checked = True
         return ""
@@ -128,7 +153,21 @@ def _hides(policy: Policy) -> bool:
 
 def read_all(sources: Sequence[PolicySource], shipped: Sequence[PolicySource] = ()) -> Policies:
     """Parse policies together with the built-in ones; raises `PoliciesRefused`."""
-    return read_policies([ALWAYS, *shipped, *(sources or [WITHOUT_POLICIES])])
+    policies = read_policies([ALWAYS, *shipped, *(sources or [WITHOUT_POLICIES])])
+    if not policies.shadows or any(not _is_all_shadow(source, policies) for source in sources):
+        return policies
+    # Sources of shadow policies alone are as good as none: else the first of them would deny every call.
+    return read_policies([ALWAYS, *shipped, *sources, WITHOUT_POLICIES])
+
+
+def _is_all_shadow(source: PolicySource, policies: Policies) -> bool:
+    own = [policy.is_shadow for policy in policies.policies if policy.source == source.name]
+    return bool(own) and all(own)
+
+
+def _would_be(policies: Policies) -> Policies:
+    """The set as it would be with the policies in shadow."""
+    return Policies(tuple(policy for policy in policies.policies if policy.id != "toolkeep.call"))
 
 
 def shipped_policies(measures: Measures, *, is_flow_standard: bool = False) -> tuple[PolicySource, ...]:

@@ -12,7 +12,7 @@ import copy
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -556,23 +556,40 @@ class Authorizer:
     ) -> FlowFacts | None:
         if self.flow is not None:
             return self.flow.facts(request, checked, before)
-        if self.active_policies.counted:  # a call that is only explained, or decided again
+        if self.active_policies.counted_too:  # a call that is only explained, or decided again
             return FlowFacts(make_plan(checked.registered), None, checked.arguments)
         return None
 
     def _measure(self, request: ToolCall, checked: CheckedCall, flow: FlowFacts | None) -> Refusal | None:
         """Fill the measures that policies read, with this call counted in; refuse it without its amount."""
         active = self.active_policies
-        if flow is None or not active.counted:
+        if flow is None or not active.counted_too:
             return None
-        read, tool = active.engine.read_measures(checked.registered), checked.registered.name
+        read = active.engine.read_measures(checked.registered)
+        if active.shadow is not None:
+            more = {*read, *active.shadow.read_measures(checked.registered)}
+            # What only policies in shadow read refuses nothing, such as a call without the amount.
+            with contextlib.suppress(Exception):
+                if self._measured(request, checked, flow, active.counted_too, more) is None:
+                    return None
+        return self._measured(request, checked, flow, active.counted, read)
+
+    def _measured(
+        self,
+        request: ToolCall,
+        checked: CheckedCall,
+        flow: FlowFacts,
+        counted: Collection[str],
+        read: Collection[str],
+    ) -> Refusal | None:
+        active, tool = self.active_policies, checked.registered.name
         try:
             if self.flow is None or flow.session is None:
                 flow.measures = alone(active.measures, tool, checked.arguments, read)
                 return None
             caller = Caller(request.agent, flow.session.key)
             flow.reserved = self.flow.meter.reserve(
-                request.id, caller, tool, checked.arguments, counted=active.counted, read=read
+                request.id, caller, tool, checked.arguments, counted=counted, read=read
             )
             flow.measures = flow.reserved.values
         except ValueError as error:
@@ -621,6 +638,11 @@ class Authorizer:
         engine = self.active_policies.engine
         verdict = engine.decide(agent.entity, checked.registered, facts)
         decision = self._decision(checked, verdict, touched, engine.policies, facts.flow)
+        # After the decision, which it never changes.
+        if (shadow := self.active_policies.shadow) is not None and (
+            would := shadow.difference(agent.entity, checked.registered, facts, verdict)
+        ) is not None:
+            decision = replace(decision, shadow=would)
         if not verdict.is_allowed:
             advice = self._advice(request, checked.registered, agent)
             return replace(_policy_refusal(request, verdict, engine.policies, advice), decision=decision)
@@ -647,7 +669,10 @@ class Authorizer:
         if not self._examples:
             return ""
         here = {tool.name for tool in self._tools()}
+        shadow = self.active_policies.shadow
         for example in self._examples:
+            if shadow is not None and example.named_policies & shadow.ids:
+                continue  # of a policy that decides nothing
             if example.tools <= here and (problem := self.example_problem(example)):
                 return problem
         self._examples = ()

@@ -42,7 +42,7 @@ TREE_DEPTH: Final = 240
 """Maximum depth of a policy's syntax tree: about 120 chained operators."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ANNOTATIONS: Final = ("id", "ask", "silent", "reason")
+_ANNOTATIONS: Final = ("id", "ask", "silent", "shadow", "reason")
 # Possessive quantifiers, and an unterminated string is a token too: a pattern that backtracks takes hours
 # (ReDoS).
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n\r]*|[;(){}\[\]]', re.DOTALL)
@@ -157,6 +157,7 @@ def _read_policy(chunk: _Chunk, source: PolicySource) -> Policy:
         effect=tree["effect"],
         asks="ask" in annotations,
         is_silent="silent" in annotations,
+        is_shadow="shadow" in annotations,
         reason=annotations.get("reason") or "",
         source=source.name,
         line=chunk.line,
@@ -243,6 +244,8 @@ def _check_annotations(annotations: dict[str, str | None], effect: str) -> None:
         # Cedar ignores unknown annotations: with the typo @aks no approval would ever be asked for.
         if name not in _ANNOTATIONS and (meant := nearest_name(name, sorted(_ANNOTATIONS))):
             raise _Refused(f"is annotated @{echo_name(name)}", f"write @{meant}, or another word altogether")
+    if annotations.get("shadow"):  # the author of @shadow("until May") expects it to end
+        raise _Refused("gives @shadow a value", "write @shadow alone, and remove it to put it in force")
     if "silent" in annotations:
         _check_silent(annotations, effect)
 

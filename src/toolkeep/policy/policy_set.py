@@ -87,6 +87,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Annotated `@ask`: if it permits, approval is required; if it forbids, approval lifts it."""
     is_silent: bool
     """Annotated `@silent`: overrides `@ask` of other permits if it permits."""
+    is_shadow: bool = False
+    """Annotated `@shadow`: decides nothing; what it would have decided is recorded."""
     reason: str
     source: str
     line: int
@@ -179,6 +181,16 @@ class Policies:
     def hash(self) -> str:
         """SHA-256 over all policies: names the policy set in decisions and approvals."""
         return canonical_hash({policy.id: policy.tree for policy in self.policies})
+
+    @cached_property
+    def in_force(self) -> "Policies":
+        """Those that decide."""
+        return Policies(tuple(policy for policy in self.policies if not policy.is_shadow))
+
+    @cached_property
+    def shadows(self) -> frozenset[str]:
+        """The ids of those that decide nothing."""
+        return frozenset(policy.id for policy in self.policies if policy.is_shadow)
 
     @cached_property
     def guards(self) -> dict[str, dict[str, Any]]:

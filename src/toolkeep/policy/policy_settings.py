@@ -45,6 +45,12 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
         """The names of the tools that it calls."""
         return {call.tool for call in (self, *self.then)}
 
+    @property
+    def named_policies(self) -> set[str]:
+        """The ids of the policies that should decide."""
+        named = (one for call in (self, *self.then) for one in (call.policy, call.asks))
+        return {one for one in named if isinstance(one, str)}
+
 
 DEFAULT_PERMISSIONS: Final = ("tool.filesystem.read", "tool.knowledge.read", "tool.vcs.read")
 

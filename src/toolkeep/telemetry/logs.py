@@ -79,6 +79,12 @@ _LINES: dict[type[Event], _Line] = {
         "a compiled policy contradicts Cedar",
         lambda event: {**_all_fields(event), "policies": ", ".join(event.policies)},
     ),
+    events.ShadowPolicyFailed: _Line(
+        _POLICY,
+        logging.ERROR,
+        "policies in shadow cannot be evaluated",
+        lambda event: {**_all_fields(event), "policies": ", ".join(event.policies)},
+    ),
     events.AgentDeclared: _Line(_POLICY, logging.INFO, "agent declared"),
     events.ProjectNotAccepted: _Line(_REGISTRY, logging.WARNING, "project configuration not accepted"),
     events.SettingUnmatched: _Line(

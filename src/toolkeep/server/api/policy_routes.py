@@ -40,6 +40,8 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     asks: bool
     is_silent: bool
+    is_shadow: bool
+    """Whether it decides nothing, and what it would decide is only recorded."""
     reason: str
     text: str
     source: str
@@ -47,7 +49,7 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     is_stored: bool
     """Whether a person put it in force, beside the configuration."""
     hits: int
-    """How many decisions of the last week it made, alone or with others."""
+    """How many decisions of the last week it made, alone or with others; in shadow, would have changed."""
 
 
 class PolicyText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,6 +101,8 @@ class ExplainedCall(msgspec.Struct, frozen=True, kw_only=True):
 def list_policies(keep: Keep, hits: Mapping[str, int]) -> list[PolicyView]:
     """List every policy in force, including the built-in ones; `hits` are counted by `Statistics`."""
     stored = {one.name for one in keep.stored_policies}
+    active = keep.authorizer.active_policies
+    shadows = () if active.shadow is None else active.shadow.policies.policies
     return [
         PolicyView(
             id=policy.id,
@@ -106,13 +110,14 @@ def list_policies(keep: Keep, hits: Mapping[str, int]) -> list[PolicyView]:
             place=f"{PurePath(policy.source).name}:{policy.line}:{policy.column}",
             asks=policy.asks,
             is_silent=policy.is_silent,
+            is_shadow=policy.is_shadow,
             reason=policy.reason,
             text=policy.text,
             source="" if policy.id.startswith(OURS) else PurePath(policy.source).name,
             is_stored=policy.source in stored,
             hits=hits.get(policy.id, 0),
         )
-        for policy in keep.authorizer.active_policies.engine.policies.policies
+        for policy in (*active.engine.policies.policies, *(one for one in shadows if one.is_shadow))
     ]
 
 

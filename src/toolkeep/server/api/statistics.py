@@ -150,7 +150,8 @@ class _Counts:
                 self._owners.popitem(last=False)
         if said.get("type") == "PolicyDecision":
             decided = self.minutes.setdefault(_minute(entry), _Minute())
-            decided.policies.update({*(said.get("policies") or ()), *(said.get("asked_by") or ())})
+            shadow = (said.get("shadow") or {}).get("policies", ())
+            decided.policies.update({*(said.get("policies") or ()), *(said.get("asked_by") or ()), *shadow})
         status = said.get("status")
         if status not in ("ok", "error") or not call:
             return
