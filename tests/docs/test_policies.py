@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.docs.markdown import ROOT, blocks_of
-from toolkeep.calls import Decision, FlowRecord
+from toolkeep.calls import Decision, FlowRecord, ShadowDecision
 from toolkeep.cli.policy import COMMANDS
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 from toolkeep.policy.active_policies import ALWAYS
@@ -70,6 +70,7 @@ def test_every_field_of_a_decision_is_on_the_page_once() -> None:
         spared_by=("a",),
         asked_by=("b",),
         flow=FlowRecord(opened=False, origins={}, secret=False, session=""),
+        shadow=ShadowDecision(decision="deny", policies=("c",)),
     )
     assert first_column("The decision as proof") == list(decision.to_dict())
 
