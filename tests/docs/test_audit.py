@@ -31,7 +31,7 @@ from toolkeep.cli.audit import command
 from toolkeep.flow.flow_settings import read_flow
 from toolkeep.mcp_client.elicitation import Elicitations
 from toolkeep.mcp_client.elicitation_audit import ActiveCall
-from toolkeep.policy.policy_settings import PolicySettings
+from toolkeep.policy.policy_settings import PolicySettings, sources_of
 from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.stores.records import MemoryRecord
 
@@ -107,7 +107,8 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
         served.register(double)
         served.call_sync("double", {"number": 1}, confirm=True)
     caller_identity.reset(known)
-    typed = PolicySettings(flow=read_flow({"view": "typed"}))
+    shadow = sources_of(['@id("s") @shadow forbid (principal, action, resource);'])
+    typed = PolicySettings(flow=read_flow({"view": "typed"}), sources=shadow)
     with Keep(record=record, policy=typed) as viewed:
         viewed.register(echo)
         text = viewed.call_sync("echo", {"text": "Hello"}).view
