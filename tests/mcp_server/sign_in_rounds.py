@@ -5,22 +5,25 @@ says, be it worse or better.
 """
 
 import argparse
+import http.server
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from tests.deploy.balancer import free_port
+from tests.mcp_server.client_rounds import NODE_ROUNDS
 from tests.mcp_server.environments import ROOT, node_with_packages, python_of
 from tests.server.oidc.real_provider import Person, RealProvider, real_provider, until
 from tests.server.running import Running, running
@@ -33,6 +36,19 @@ TOKEN_SECONDS: Final = 600
 LATER_SECONDS: Final = 700
 """More than a token lives, with the difference that clocks may have."""
 SCOPES: Final = ("mcp", "call", "tools:read")
+_AUTHORIZATION: Final = re.compile(r"http://\S+/auth\?\S+")
+CODEX: Final = """\
+mcp_oauth_credentials_store = "file"
+model = "stand-in"
+model_provider = "stand-in"
+[model_providers.stand-in]
+name = "stand-in"
+base_url = "http://127.0.0.1:{model}/v1"
+wire_api = "responses"
+env_key = "MODEL_KEY"
+[mcp_servers.keep]
+url = "{url}"
+"""
 
 
 @tool(side_effects=[])
@@ -95,9 +111,10 @@ class World:
         made = self.ask("/v1/revocations", {"issuer": self.provider.url, **what})
         return lambda: self.ask(f"/v1/revocations/{made['id']}:restore", {})
 
-    def ask(self, path: str, body: dict[str, Any]) -> Any:
-        """The answer of the server to its operator."""
-        headers = {"Authorization": f"Bearer {self.server.token()}", "Content-Type": "application/json"}
+    def ask(self, path: str, body: dict[str, Any], token: str = "") -> Any:
+        """The answer of the server to its operator, or to the bearer of a token."""
+        token = token or self.server.token()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.server.url + path, json.dumps(body).encode(), headers)  # noqa: S310 -- on this machine
         with urllib.request.urlopen(request) as answer:  # noqa: S310 -- as above
             return json.loads(answer.read() or b"null")
@@ -120,8 +137,8 @@ PEOPLE: Final = (
 
 
 @contextmanager
-def open_world(folder: Path, **settings: Any) -> Iterator[World]:
-    """A keep of its own; `settings` are those of the provider."""
+def open_world(folder: Path, *clients: dict[str, Any], **settings: Any) -> Iterator[World]:
+    """A keep of its own; the provider knows these clients, and has these settings."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     page: dict[str, Any] = {
@@ -135,7 +152,7 @@ def open_world(folder: Path, **settings: Any) -> Iterator[World]:
         "scopes": SCOPES,
         "groups": {"ada": ["staff"], "bob": ["keepers"], "eve": ["admins"]},
     }
-    usual |= {"clients": [page], "access_token_seconds": TOKEN_SECONDS}
+    usual |= {"clients": [page, *clients], "access_token_seconds": TOKEN_SECONDS}
     with pytest.MonkeyPatch.context() as patch, real_provider(f"{url}/mcp", **usual | settings) as provider:
         patch.setenv("TOOLKEEP_HOME", str(folder / "state"))
         (folder / "project").mkdir()
@@ -159,10 +176,20 @@ def identity(issuer: str, url: str) -> IdentitySettings:
         algorithm="RS256",
         host=issuer.removeprefix("http://"),
         limits_scopes=True,
-        grants=(staff,),
+        grants=(staff, ClaimGrant(claims={"client_id": "nightly"}, agent="helper", scopes=SCOPES)),
         page=PageSignIn(client_id="page", scope="openid groups", grants=PEOPLE, label="Login"),
     )
     return IdentitySettings(issuers=(one,))
+
+
+class Told(Protocol):
+    """A client that does what it is told."""
+
+    def ask(self, command: str) -> dict[str, str]:
+        """What came of a command: `call`, `later SECONDS`, `forget` its tokens, `login` as its user; others do nothing."""
+
+    def end(self) -> None:
+        """Close it."""
 
 
 class Client:
@@ -236,7 +263,7 @@ class Inspector:
             errors = ""
             for line in process.stderr:
                 errors += line
-                if found := re.search(r"https?://\S+/auth\?\S+", line):
+                if found := _AUTHORIZATION.search(line):
                     self._world.person.ask(self._world.open(found[0]))
             said = process.stdout.read()
         if process.returncode:
@@ -245,6 +272,106 @@ class Inspector:
 
     def end(self) -> None:
         """Nothing of it is left."""
+
+
+class Codex:
+    """A coding agent, with a model that makes one call; its user signs in with `codex mcp login`."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self._world, self._folder = world, folder
+        node, packages = node_with_packages(NODE_ROUNDS, "node-clients")
+        self._words = [str(node), str(packages / "@openai" / "codex" / "bin" / "codex.js")]
+        self._environment = {**os.environ, "CODEX_HOME": str(folder), "HOME": str(folder), "MODEL_KEY": "x"}
+        self._model = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Model)
+        self._thread = threading.Thread(target=self._model.serve_forever)
+        self._thread.start()
+        (folder / "config.toml").write_text(
+            CODEX.format(model=self._model.server_port, url=f"{world.server.url}/mcp")
+        )
+        self.ask("login")
+
+    def ask(self, command: str) -> dict[str, str]:
+        if command in ("forget", "login"):
+            return self._log_in()
+        return self._call() if command == "call" else {"done": ""}
+
+    def _log_in(self) -> dict[str, str]:
+        with subprocess.Popen(
+            [*self._words, "mcp", "login", "keep", "--no-browser"],
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            said = ""
+            for line in process.stdout:
+                said += line
+                if found := _AUTHORIZATION.search(line):
+                    process.stdin.write(f"{self._world.open(found[0])}\n")
+                    process.stdin.flush()
+        return {"raised": said[-2000:]} if process.returncode else {"done": ""}
+
+    def _call(self) -> dict[str, str]:
+        words = [
+            "exec",
+            "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "--json",
+            "Go.",
+        ]
+        done = subprocess.run(
+            [*self._words, *words],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        items = [one["item"] for one in events if one["type"] == "item.completed"]
+        for item in items:
+            if item["type"] == "mcp_tool_call" and item["result"]:
+                return {"done": item["result"]["content"][0]["text"]}
+        return {"raised": done.stderr[-2000:]}
+
+    def end(self) -> None:
+        self._model.shutdown()
+        self._thread.join()
+        self._model.server_close()
+
+
+class _Model(http.server.BaseHTTPRequestHandler):
+    """Makes one call of `add`, then ends its turn."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        said = {"type": "output_text", "text": "Done."}
+        item: dict[str, Any] = {"type": "message", "id": "2", "role": "assistant", "content": [said]}
+        if not any(one.get("type") == "function_call_output" for one in asked["input"]):
+            call = {"call_id": "1", "namespace": "mcp__keep", "name": "add"}
+            item = {"type": "function_call", "id": "1", "arguments": '{"a": 2, "b": 3}', **call}
+        usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+        events: list[dict[str, Any]] = [
+            {"type": "response.created", "response": {"id": "1"}},
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.completed", "response": {"id": "1", "usage": usage}},
+        ]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for event in events:
+            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+
+    def do_GET(self) -> None:
+        self.send_error(404)  # no list of models
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
 
 
 def python(environment: str) -> Callable[[World, Path], Client]:
@@ -258,18 +385,21 @@ def python(environment: str) -> Callable[[World, Path], Client]:
 def typescript(name: str) -> Callable[[World, Path], Client]:
     def start(world: World, _: Path) -> Client:
         node, packages = node_with_packages()
-        program = ROOT / "tests" / "mcp_server" / "clients" / "node" / "sign_in.mjs"
-        return Client(world, [str(node), str(program), str(packages), name, f"{world.server.url}/mcp"])
+        return Client(
+            world,
+            [str(node), str(NODE_ROUNDS / "sign_in.mjs"), str(packages), name, f"{world.server.url}/mcp"],
+        )
 
     return start
 
 
-CLIENTS: Final[dict[str, Callable[[World, Path], Client | Inspector]]] = {
+CLIENTS: Final[dict[str, Callable[[World, Path], Told]]] = {
     "mcp 2": python("mcp"),
     "mcp 1": python("langchain"),
     "@modelcontextprotocol/client": typescript("client"),
     "@modelcontextprotocol/sdk": typescript("sdk"),
     "@modelcontextprotocol/inspector": Inspector,
+    "codex": Codex,
 }
 CELLS: Final = ("step up", "sign in", "refresh", "token revoked", "subject revoked", "logout")
 EXPECTED: Final[dict[str, dict[str, str]]] = {
@@ -278,6 +408,7 @@ EXPECTED: Final[dict[str, dict[str, str]]] = {
     "@modelcontextprotocol/client": {"logout": "refreshes"},
     "@modelcontextprotocol/sdk": {"step up": "no"},
     "@modelcontextprotocol/inspector": {"step up": "no", "logout": "refreshes"},
+    "codex": {"step up": "no"},
 }
 """What differs from `_USUAL`; `docs/clients.md` says why."""
 _USUAL: Final = dict(zip(CELLS, ("yes", "yes", "refreshes", "refreshes", "refused", "refused"), strict=True))
@@ -290,7 +421,7 @@ def expected(name: str) -> dict[str, str]:
 
 def round_of(name: str, folder: Path) -> dict[str, str]:
     """The cells of one client; `folder` is empty."""
-    with open_world(folder, is_stingy=True) as world:
+    with open_world(folder, is_stingy=True, has_no_offline_access=name == "codex") as world:
         client = CLIENTS[name](world, folder)
         try:
             return {cell: act(world, client) for cell, act in _ROUND.items()}
@@ -298,7 +429,7 @@ def round_of(name: str, folder: Path) -> dict[str, str]:
             client.end()
 
 
-def _step_up(world: World, client: Client | Inspector) -> str:
+def _step_up(world: World, client: Told) -> str:
     """The first token is good for nothing; some clients ask for another one only in their next request."""
     told = [client.ask("call")]
     if "done" not in told[0]:
@@ -312,7 +443,7 @@ def _step_up(world: World, client: Client | Inspector) -> str:
     return "no"
 
 
-def _sign_in(world: World, client: Client | Inspector) -> str:
+def _sign_in(world: World, client: Told) -> str:
     told = client.ask("call")
     asked = world.provider.said("authorization.success")[-1]
     assert (asked["resource"], asked["code_challenge_method"]) == (f"{world.server.url}/mcp", "S256")
@@ -321,23 +452,25 @@ def _sign_in(world: World, client: Client | Inspector) -> str:
     return "yes" if told.get("done") == "5" else f"no: {told}"
 
 
-def _refresh(world: World, client: Client | Inspector) -> str:
+def _refresh(world: World, client: Told) -> str:
     client.ask(f"later {LATER_SECONDS}")
     world.later(LATER_SECONDS)
     return _got_another(world, client)
 
 
-def _token_revoked(world: World, client: Client | Inspector) -> str:
+def _token_revoked(world: World, client: Told) -> str:
     world.revoke(token_id=world.calls()[-1]["token_id"])
     return _got_another(world, client)
 
 
-def _got_another(world: World, client: Client | Inspector) -> str:
+def _got_another(world: World, client: Told) -> str:
     """How it got another token than that of its last call."""
     token, visits = world.calls()[-1]["token_id"], len(world.visits)
     told = client.ask("call")
     if told.get("done") != "5":
-        return f"no: {told}"
+        client.ask("login")
+        told = client.ask("call")
+        return "by login" if told.get("done") == "5" else f"no: {told}"
     assert world.calls()[-1]["token_id"] != token
     if len(world.visits) > visits:
         return "signs in"
@@ -345,7 +478,7 @@ def _got_another(world: World, client: Client | Inspector) -> str:
     return "refreshes"
 
 
-def _subject_revoked(world: World, client: Client | Inspector) -> str:
+def _subject_revoked(world: World, client: Told) -> str:
     restore = world.revoke(subject="ada")
     try:
         return _is_refused(world, client)
@@ -353,7 +486,7 @@ def _subject_revoked(world: World, client: Client | Inspector) -> str:
         restore()
 
 
-def _logged_out(world: World, client: Client | Inspector) -> str:
+def _logged_out(world: World, client: Told) -> str:
     assert client.ask("call").get("done") == "5"
     world.sign_in_to_the_page()
     world.person.log_out(world.provider.url)
@@ -363,7 +496,7 @@ def _logged_out(world: World, client: Client | Inspector) -> str:
     return _is_refused(world, client)
 
 
-def _is_refused(world: World, client: Client | Inspector) -> str:
+def _is_refused(world: World, client: Told) -> str:
     calls, visits = len(world.calls()), len(world.visits)
     told = client.ask("call")
     if "raised" in told:

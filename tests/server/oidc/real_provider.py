@@ -117,9 +117,10 @@ class Person:
         try:
             answer = self._opener.open(urllib.request.Request(url, data, headers or {}))  # noqa: S310 -- on this machine
         except HTTPError as error:
+            if error.code >= 400:
+                raise
             answer = error
         with answer:
-            assert answer.status < 400, answer.read().decode()
             return answer.headers.get("Location", ""), answer.read().decode()
 
 

@@ -28,7 +28,7 @@ const provider = new Provider(issuer, {
   clients: settings.clients,
   jwks: { keys: [{ ...key, kid: "first", use: "sig", alg: "RS256" }] },
   cookies: { keys: [randomBytes(16).toString("hex")] },
-  scopes: ["openid", "offline_access", "groups", ...settings.scopes],
+  scopes: ["openid", "groups", ...(settings.has_no_offline_access ? [] : ["offline_access"]), ...settings.scopes],
   claims: { openid: ["sub"], groups: ["groups"] },
   conformIdTokenClaims: false, // claims that a scope asks for are in the ID token
   // Its own rule is to send logouts to public addresses alone.
