@@ -5,7 +5,7 @@ import hmac
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,14 +69,22 @@ def key_set(*keys: Any, **more: Any) -> dict[str, Any]:
     return {"keys": [key.as_dict(private=False) | {"kid": key.kid, "use": "sig"} | more for key in keys]}
 
 
-def access_tokens(document: Any = None, *, now: float = NOW, **more: Any) -> AccessTokens:
+class Told(AccessTokens):
+    """Keeps what is told of refusals."""
+
+    def __init__(self, keys: Any, clock: Callable[[], float]) -> None:
+        self.told: list[tuple[str, str, str]] = []
+        super().__init__(keys, lambda *told: self.told.append(told), clock)
+
+
+def access_tokens(document: Any = None, *, now: float = NOW, **more: Any) -> Told:
     """Recognizes tokens of one issuer with these keys."""
 
     async def fetch() -> dict[str, Any]:
         return key_set(RSA) if document is None else document
 
     one = issuer(**more)
-    return AccessTokens({ISSUER: (one, IssuerKeys(one, fetch))}, lambda *_: None, lambda: now)
+    return Told({ISSUER: (one, IssuerKeys(one, fetch))}, lambda: now)
 
 
 def signed_by_secret(head: Any, secret: bytes) -> str:

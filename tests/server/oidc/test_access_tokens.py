@@ -18,6 +18,7 @@ from tests.server.oidc.issuing import (
     OTHER,
     RSA,
     SMALL,
+    Told,
     access_tokens,
     claims,
     header,
@@ -34,11 +35,16 @@ from toolkeep.stores.api_tokens import Scope
 PEM = RSA.as_pem(private=False)
 
 
-def why(text: str, tokens: AccessTokens | None = None) -> str:
-    """Why a token does not count."""
+def why(text: str, tokens: Told | None = None) -> str:
+    """Why a token does not count: as its check says, and as it is told to be recorded."""
+    tokens = tokens or access_tokens()
     with pytest.raises(TokenInvalid) as caught:
-        asyncio.run((tokens or access_tokens()).check(text))
-    return str(caught.value)
+        asyncio.run(tokens.check(text))
+    assert asyncio.run(tokens.recognize(text)) is None
+    ((what, named, reason),) = tokens.told
+    tokens.told.clear()
+    assert (what, named in ("", ISSUER), reason) == ("access token", True, str(caught.value))
+    return reason
 
 
 @pytest.mark.spec("IDN-1")
