@@ -15,6 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.terminal import on_a_terminal
+from tests.cli.upstreams import DOCUMENT, added, change, imports, toolkeep
+from tests.cli.upstreams import accept as accept_shown
 from toolkeep import Keep, ToolDefinition, open_keep
 from toolkeep.cli.main import cli
 
@@ -374,3 +376,26 @@ def test_what_init_writes_and_accepts_inside_another_project_is_a_project_of_its
     on_a_terminal(["init", "--project", str(inner)])
     monkeypatch.chdir(inner)
     assert CliRunner().invoke(cli, ["list"]).exit_code == 0
+
+
+def test_a_changed_tool_is_kept_out_as_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    added(folder)
+    toolkeep(folder, "lock")
+    change(folder, paths=json.loads(json.dumps(DOCUMENT["paths"]).replace("One book.", "A book.")))
+    assert accept_shown(folder).exit_code == 0
+    assert imports(folder)["getBook"] == "quarantined"
+    asked = toolkeep(folder, "accept", "getBook", "--keep-out")
+    digest = asked.stderr.split("--hash ")[1].split()[0]
+    other = toolkeep(folder, "accept", "getBook", "--keep-out", "--hash", "0" * 64)
+    assert (asked.exit_code, other.exit_code) == (1, 1)
+    said = toolkeep(folder, "accept", "getBook", "--keep-out", "--hash", digest)
+    assert (said.exit_code, said.stdout.split("\n")[-2]) == (0, "\u2713 getbook stays in quarantine")
+    with open_keep(project=folder) as keep:
+        assert keep.is_rejected("getBook")
+        assert keep.get("getBook").state.value == "quarantined"
+        records = [one.record for one in keep.record.log.read_back()]
+    (change_made,) = [one for one in records if one["type"] == "OperatorChange"]
+    assert (change_made["what"], change_made["way"]) == ("tool kept out", "terminal")

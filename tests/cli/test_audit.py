@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.dialogue import Dialogue
+from toolkeep import open_keep
 from toolkeep.cli.audit import entries_of_call, log_of
 from toolkeep.cli.main import cli
 from toolkeep.errors import NotRecorded
@@ -381,3 +382,27 @@ def test_the_own_witness_of_a_project_has_one_key_and_is_told_where_to_listen(pr
 def test_what_promises_no_determinism_is_not_replayed(project: Path) -> None:
     result = run(project, "audit", "replay", greeted(project))
     assert (result.exit_code, "is not declared deterministic" in result.stderr) == (1, True)
+
+
+def test_calls_are_listed_by_the_filters_of_the_page(project: Path) -> None:
+    with open_keep(project=project, agents={"ada": {}}) as keep:
+        for name in ("Ada", 1):
+            keep.call_sync("agent_hello_world", {"name": name}, agent="ada", session="chat")
+        keep.call_sync("agent_hello_wurld", {}, agent="operator")
+
+    def listed(*options: str) -> list[tuple[str, str]]:
+        found = data(project, "audit", "calls", *options)
+        return [(one["tool"], one["outcome"]) for one in found]
+
+    every = [("agent_hello_wurld", "refused"), ("agent_hello_world", "refused"), ("agent_hello_world", "ok")]
+    assert listed() == every
+    assert listed("--limit", "1") == every[:1]
+    assert listed("--outcome", "ok") == every[2:]
+    assert listed("--session", "chat", "--outcome", "refused") == every[1:2]
+    assert listed("--agent", "operator") == every[:1]
+    assert listed("--text", "unknown tool") == every[:1]
+    assert listed("--code", "ACODE-TSR-004") == every[1:2]
+    assert listed("--until", "2020-01-01") == listed("--slower-ms", "3600000") == []
+    assert listed("--since", "2020-01-01T00:00:00Z", "--hours", "1") == every
+    assert "is no time such as" in run(project, "audit", "calls", "--since", "monday").output
+    assert "wrong type" in run(project, "audit", "calls").output

@@ -1,5 +1,6 @@
 """`toolkeep accept`: accept the configuration of a project, or the changed definition of an imported tool."""
 
+import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -36,9 +37,12 @@ _TITLES = {"loosens": "It would loosen:", "grants": "It would grant:", "runs": "
 @click.command("accept")
 @click.argument("name", required=False)
 @click.option("--hash", "given_hash", metavar="SHA256", help="Accept without asking, if this is the hash.")
+@click.option("--keep-out", is_flag=True, help="Keep the changed tool NAME in quarantine, as reviewed.")
 @project
 @common
-def command(name: str | None, given_hash: str | None, project: Path | None, *, as_json: bool) -> None:
+def command(
+    name: str | None, given_hash: str | None, project: Path | None, *, keep_out: bool, as_json: bool
+) -> None:
     """Show what .agent/config.yml would run, grant or loosen, and accept it; or the changed tool NAME.
 
     NAME may also be a Python file or module of @tool functions: accepted, it may be named without a terminal,
@@ -59,7 +63,9 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
             "there is no state folder to store the acceptance in",
             hint="set TOOLKEEP_HOME to a folder that only you can write",
         )
-    if name is None:
+    if keep_out:
+        _keep_out(name or "", root, state, given_hash, as_json=as_json)
+    elif name is None:
         _accept_project(root, state, given_hash, as_json=as_json)
     elif "." in name or "/" in name:  # no tool's name has either
         from toolkeep.cli.accept_tools import accept_tools
@@ -251,6 +257,21 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
     finish(data, f"accepted {pin.name} {taken.version}; {then}", as_json)
     if not as_json and is_there(root / LOCK_FILE):
         say("  toolkeep.lock still has the previous definition; update it: toolkeep lock", err=True)
+
+
+def _keep_out(name: str, root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
+    """Keep a changed tool in quarantine: it no longer asks for attention until it changes again."""
+    from toolkeep.cli.operator_change import agree, terminal_confirmation
+    from toolkeep.server.api.review_routes import reject_tool
+
+    pin = _pending(name, state.pins())
+    if not as_json:
+        say(*review_of(pin).lines(), "", f"SHA-256: {pin.pending_hash}", "")
+    agree(f"Keep {pin.name} out?", pin.pending_hash, given_hash)
+    with keep_with(project=root) as keep:
+        asyncio.run(reject_tool(keep, terminal_confirmation(""), pin.name, pin.pending_hash))
+    data = {"kept_out": True, "tool": pin.name, "hash": pin.pending_hash}
+    finish(data, f"{pin.name} stays in quarantine", as_json)
 
 
 def _pending(name: str, pins: Iterable[Pin]) -> Pin:

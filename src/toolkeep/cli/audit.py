@@ -4,11 +4,13 @@ Kept bodies (arguments and results) are looked up by hash. Imports of the log an
 the commands, so that `toolkeep audit --help` and shell completion stay fast.
 """
 
+import asyncio
 import contextlib
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
@@ -29,7 +31,7 @@ from toolkeep.cli.audit_records import (
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
 from toolkeep.cli.progress import progress
-from toolkeep.cli.tables import Column, Table, say_table
+from toolkeep.cli.tables import Column, Table, say_table, short_time
 from toolkeep.errors import FileUnreadable, NotRecorded, StoreUnavailable
 from toolkeep.host.files import is_there
 from toolkeep.text.display import counted
@@ -55,6 +57,17 @@ Found: TypeAlias = "tuple[list[Entry], RemoteLog | None]"
 _SEARCHED: Final = 5_000
 """Records of each other server that are searched for the newest ones of a tool or an agent."""
 _PREFIX: Final = 8
+_CALL_SCANS: Final = 40
+"""Of 5,000 records each: as many as the charts of the page look back."""
+_CALL_COLUMNS: Final = (
+    Column("TIME"),
+    Column("CALL"),
+    Column("OUTCOME"),
+    Column("REASON", narrowest=15),
+    Column("TOOL", narrowest=18),
+    Column("AGENT", narrowest=8),
+    Column("TOOK", is_optional=True),
+)
 """Shortest prefix of an id; a shorter one could be a mistyped index."""
 _NAMED_CALLS: Final = 5
 """Calls that an error names."""
@@ -216,6 +229,68 @@ def list_records(
         return
     say_table(columns, [cells(row) for row in rows])
     say("", f"{len(rows):,} of {counted(count, 'record')}")
+
+
+def _moment(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    """A time with its zone."""
+    if given is None:
+        return None
+    try:
+        return datetime.fromisoformat(given).astimezone().isoformat()
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{given[:64]!r} is no time such as 2026-05-04T12:00") from error
+
+
+@command.command("calls", short_help="List the newest calls that fit filters.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number.")
+@click.option("--outcome", "status", help="ok, error, refused, pending or `under way`; or allow or deny.")
+@click.option("--session", help="Only calls of this session.")
+@click.option("--conversation", help="Only calls of this conversation.")
+@click.option("--code", help="Only calls with this error code.")
+@click.option("--text", help="Only calls with this text in a name, id or reason.")
+@click.option("--hours", type=click.IntRange(1, 99_999), help="Only calls of the last hours.")
+@click.option(
+    "--since", callback=_moment, help="Only calls from this time on; ISO 8601, local without a zone."
+)
+@click.option("--until", callback=_moment, help="Only calls before this time.")
+@click.option("--slower-ms", type=click.IntRange(0), help="Only calls that took longer.")
+@_filters
+@project
+@common
+def list_calls(limit: int, project: Path | None, *, as_json: bool, **filters: str | int | None) -> None:
+    """List the newest calls with their outcomes, newest first, by the filters of the page.
+
+    Times are local; with --json they are UTC. Of a long log, the newest 200,000 records are searched.
+    """
+    import msgspec
+
+    from toolkeep.audit.call_verdict import duration_text
+    from toolkeep.cli.tool_selection import keep_with
+    from toolkeep.server.api.recorded_calls import CallFilters, CallView, title_of
+    from toolkeep.server.api.session_timeline import find_calls
+    from toolkeep.stores.api_tokens import Scope, Token
+
+    wanted = CallFilters(**{key: None if one is None else str(one) for key, one in filters.items()})
+    reader = Token(id="", name="", scopes=(Scope.AUDIT_READ,), agent="operator", created_at=0.0)
+    with keep_with(project=project) as keep, progress("Reading the log"):
+        found, _ = asyncio.run(find_calls(keep, reader, wanted, limit=limit, scans=_CALL_SCANS))
+    calls = [CallView.of(one) for one in found if one.newest.call]
+    if as_json:
+        print_json(msgspec.to_builtins(calls))
+        return
+    rows = [
+        (
+            short_time(datetime.fromisoformat(one.time).timestamp()),
+            one.call[:_PREFIX],
+            one.outcome,
+            title_of(one.codes[0]) if one.codes else "",
+            one.tool,
+            one.agent,
+            duration_text(one.took_us) if one.took_us else "",
+        )
+        for one in calls
+    ]
+    say_table(_CALL_COLUMNS, rows)
 
 
 def _newest(log: "RemoteLog", limit: int) -> "list[Entry]":

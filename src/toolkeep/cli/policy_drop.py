@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from toolkeep.cli.approval_prompt import person
+from toolkeep.cli.operator_change import agree, apply
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.cli.policy_put import agree, apply
 from toolkeep.cli.tool_selection import keep_with
 from toolkeep.errors import NotAccepted
+from toolkeep.server.api.admin_change import Change
 from toolkeep.server.api.stored_policy_routes import difference
 
 
@@ -33,7 +33,11 @@ def command(name: str, given_hash: str | None, project: Path | None, *, as_json:
         changes = difference(keep, name, None)
         say(*changes.splitlines(), err=True)
         agree(f"Take {name} out of force?", hashlib.sha256(held.text.encode()).hexdigest(), given_hash)
-        apply(keep, f"operator:{person()}", name, changes, partial(keep.drop_policies, name))
+        apply(
+            keep,
+            Change(what="policies", name=name, difference=changes),
+            partial(keep.drop_policies, name),
+        )
     if as_json:
         print_json({"success": True, "name": name})
     else:

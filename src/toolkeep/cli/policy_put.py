@@ -1,29 +1,24 @@
 """`toolkeep policy put`: put policies in force, in the state and beside those of the configuration."""
 
-import asyncio
 import hashlib
-import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import click
 
 from toolkeep.cli.approval_prompt import person
-from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
+from toolkeep.cli.operator_change import agree, apply
+from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.policy_check import given, read_texts
 from toolkeep.cli.tool_selection import keep_with
 from toolkeep.config.policy_files import EXAMPLES
-from toolkeep.errors import NotAccepted
 from toolkeep.host import clock
-from toolkeep.keep.keep import Keep
 from toolkeep.keep.policy_trial import Trial
 from toolkeep.policy.cedar_parser import read_policies
 from toolkeep.policy.policy_set import PoliciesRefused
 from toolkeep.policy.policy_settings import PolicySource
-from toolkeep.server.api.admin_change import Change, Confirmation, record_change
+from toolkeep.server.api.admin_change import Change
 from toolkeep.server.api.stored_policy_routes import difference
-from toolkeep.stores.api_tokens import Scope, Token
 from toolkeep.stores.registry_state import StoredPolicies
 from toolkeep.text.display import counted
 
@@ -64,7 +59,7 @@ def command(
         say(f"{changed} would be decided otherwise; see: toolkeep policy replay", err=True)
         agree(f"Put {name} in force?", hashlib.sha256(text.encode()).hexdigest(), given_hash)
         put = partial(keep.put_policies, name, text, examples=examples, by=who)
-        apply(keep, who, name, difference(keep, name, stored), put)
+        apply(keep, Change(what="policies", name=name, difference=difference(keep, name, stored)), put)
     if as_json:
         print_json({"success": True, "name": name, "put_by": who})
     else:
@@ -80,21 +75,3 @@ def in_shadow(text: str) -> str:
             line, at = lines[one.line - 1], one.column - 1
             lines[one.line - 1] = f"{line[:at]}@shadow {line[at:]}"
     return "\n".join(lines)
-
-
-def agree(question: str, digest: str, given_hash: str | None) -> None:
-    """Raise `NotAccepted` unless the person at the terminal agrees, or the hash is the one that was given."""
-    if given_hash is not None:
-        if given_hash.removeprefix("sha256:").lower() != digest:
-            raise NotAccepted("the hash is another one", hint=f"review it; its SHA-256 is {digest}")
-    elif not is_terminal(sys.stdin):
-        raise NotAccepted("nobody is at the terminal to agree", hint=f"review it, then pass --hash {digest}")
-    elif not is_agreed(question):
-        raise NotAccepted("nothing was changed", hint="run it again to review it")
-
-
-def apply(keep: Keep, who: str, name: str, changes: str, change: "Callable[[], None]") -> None:
-    """Record a change of the policies of the state, then make it."""
-    operator = Token(id="terminal", name=who, scopes=(Scope.ADMIN,), agent="operator", created_at=0.0)
-    said = Confirmation(caller=operator, person=who, way="terminal", typed_name=name, signed_in_at=None)
-    asyncio.run(record_change(keep, said, Change(what="policies", name=name, difference=changes), change))

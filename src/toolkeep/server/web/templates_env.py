@@ -186,7 +186,7 @@ class Renderer:
         # from the compressed length (BREACH).
         is_read = request.method == "GET" and len(body) > _COMPRESSED_FROM
         if is_read and b"gzip" in request.headers.raw(b"accept-encoding"):
-            body, more = gzip.compress(body, 3, mtime=0), (*more, (b"content-encoding", b"gzip"))
+            body, more = gzip.compress(body, 5, mtime=0), (*more, (b"content-encoding", b"gzip"))
         return Response(status, body, HTML_TYPE, more)
 
 
