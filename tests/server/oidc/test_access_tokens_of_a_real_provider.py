@@ -1,5 +1,6 @@
 """Programs with access tokens of a real provider, which knows them beforehand (IDN-1)."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -10,8 +11,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from tests.mcp_server.sign_in_rounds import LATER_SECONDS, World, open_world
+from tests.mcp_server.sign_in_rounds import LATER_SECONDS, World, identity, open_world
 from tests.server.oidc.real_provider import Person
+from toolkeep.server.oidc.provider_check import check_provider
 
 BACK = "http://127.0.0.1:3030/callback"
 VERIFIER = "v" * 43
@@ -78,3 +80,10 @@ def test_what_the_provider_revokes_counts_until_its_token_expires(world: World) 
     world.later(LATER_SECONDS)
     with pytest.raises(HTTPError, match="401"):
         world.ask(CALL, SUM, made["access_token"])
+
+
+def test_the_doctor_finds_nothing_wrong_with_it(world: World) -> None:
+    (issuer,) = identity(world.provider.url, world.server.url).issuers
+    found = asyncio.run(check_provider(issuer, {"helper", "staff"}, has_others=False))
+    assert {one.state for one in found} == {"good"}
+    assert len(found) > 10
