@@ -62,6 +62,9 @@ def test_a_person_approves_by_name_and_is_out_after_their_logout(
 ) -> None:
     page = context.new_page()
     sign_in(page, world, "bob")
+    expect(page.get_by_role("contentinfo", name="Status")).to_contain_text(
+        "staff, signed in as bob: approver"
+    )
     assert context.request.get(f"{world.server.url}/ui/tokens").status == 403  # an approver, and no more
     waiting = world.ask("/v1/tools/order:call", {"arguments": {"title": "Emma"}})
     page.goto(f"{world.server.url}/ui/approvals/{waiting['approval']}")

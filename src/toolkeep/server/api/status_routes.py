@@ -20,7 +20,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     agent: str
     token: str
-    """The name of the caller's token; empty for a person who signed in by a link."""
+    """The name of the caller's token; empty for a person who signed in by a link or with their provider."""
+    subject: str
+    """The subject whom an identity provider vouches for; else empty."""
     scopes: list[str]
     roles: list[str]
     """The widest roles whose scopes the caller holds."""
@@ -37,7 +39,8 @@ def status_of(service: Service, caller: Caller, *, is_by_link: bool = False) -> 
     return StatusView(
         version=__version__,
         agent=caller.agent,
-        token="" if is_by_link else caller.name,
+        token="" if is_by_link or caller.identity else caller.name,
+        subject=caller.identity.subject if caller.identity else "",
         scopes=[scope.value for scope in caller.scopes],
         roles=roles_of(caller.scopes),
         may=[SCOPES[scope] for scope in (Scope if caller.has_scope(Scope.ADMIN) else caller.scopes)],
