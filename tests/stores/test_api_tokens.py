@@ -18,7 +18,7 @@ from toolkeep.errors import StateUnusable, TokenRefused
 from toolkeep.storage.postgres.shared_state import open_shared_tokens
 from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 from toolkeep.stores.api_tokens import KeptToken, MemoryTokens, Scope, Token, Tokens, TokenTable
-from toolkeep.stores.identity_revocations import Revocation, RevokedIdentities
+from toolkeep.stores.identity_revocations import SUBJECT_LOGOUTS, Revocation, RevokedIdentities
 
 pytestmark = pytest.mark.spec("POL-8")
 
@@ -271,6 +271,45 @@ def test_revocations_are_stored_once_and_logouts_are_forgotten(tokens: Tokens, c
 def test_no_more_is_revoked_than_every_server_can_hold(table: TokenTable) -> None:
     made = [Revocation(issuer="https://a", subject=str(number), made_at=float(number)) for number in range(3)]
     assert [table.add_revocation(one, most=2) for one in (*made, made[0])] == [True, True, False, True]
+
+
+def _logout(number: int, **more: Any) -> Revocation:
+    """A logout an hour after the one before."""
+    at = 3600.0 * number
+    usual: dict[str, Any] = {
+        "issuer": "https://a",
+        "subject": "ada",
+        "session": f"s{number}",
+        "issued_by": at,
+        "made_at": at,
+    }
+    return Revocation(**usual | more)
+
+
+def test_one_person_takes_little_room_and_logouts_none_of_revocations(table: TokenTable) -> None:
+    assert table.add_revocation(_logout(0, subject="bob"), most=60)
+    for number in range(40):
+        assert table.add_revocation(_logout(number), most=60)
+    # Sessions of the page end after twelve hours; of her access tokens, the last logout says all.
+    assert [one.session for one in table.revocations()] == ["s0", *(f"s{number}" for number in range(28, 40))]
+    for number in range(200):
+        assert table.add_revocation(_logout(40, session=f"t{number}"), most=60)
+    held = table.revocations()
+    assert [one.subject for one in held if one.session == "s0"] == ["bob"]
+    assert len(held) <= 2 + SUBJECT_LOGOUTS
+    known = RevokedIdentities(held)
+    for session in ("s39", "t0", "t199"):  # with that many, all of hers from before have ended
+        assert known.has_session(_of(), session, 40 * 3600.0)
+    assert known.has_token(_of(), 40 * 3600.0)
+    assert not known.has_session(_of(), "new", 40 * 3600.0 + 1)
+    assert not known.has_session(_of(subject="bob"), "s7", 1.0)
+    # Full of logouts without a subject, which belong to nobody: an operator still revokes.
+    full = [table.add_revocation(_logout(40, subject="", session=f"u{one}"), most=60) for one in range(60)]
+    assert (full[0], full[-1]) == (True, False)
+    revoked = Revocation(issuer="https://a", subject="mallory", made_at=41 * 3600.0)
+    assert table.add_revocation(revoked, most=60)
+    # A session alone is forgotten once no session of the page can be left of it.
+    assert table.add_revocation(_logout(53, subject="", session="v"), most=60)
 
 
 def test_a_file_of_revocations_that_is_gone_is_an_error(tmp_path: Path) -> None:

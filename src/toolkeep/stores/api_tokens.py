@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from toolkeep.calls import Identity
 from toolkeep.errors import TokenRefused
 from toolkeep.limits import TOKEN_CHARS, TOKEN_DAYS, TOKEN_USE_SECONDS, TOKENS
-from toolkeep.stores.identity_revocations import REVOCATIONS, Revocation
+from toolkeep.stores.identity_revocations import REVOCATIONS, Revocation, merged
 from toolkeep.text.display import echo_name
 
 _SECRET_BYTES: Final = 32
@@ -146,7 +146,7 @@ class TokenTable(Protocol):
         """What of identity providers does not count, oldest first."""
 
     def add_revocation(self, revocation: Revocation, *, most: int) -> bool:
-        """Revoke something, and forget what is over; False if `most` are in force already."""
+        """Revoke something, and forget what is over; False if `most` of its kind are in force already."""
 
     def remove_revocation(self, revocation_id: str) -> bool:
         """Let something count again; False if it was not revoked."""
@@ -388,8 +388,14 @@ class MemoryTokens:
         """Revoke something, and forget what is over; False if `most` are in force already."""
         for over in [key for key, one in self._revoked.items() if one.is_over(revocation.made_at)]:
             del self._revoked[over]
+        revocation, replaced = merged(self._revoked, revocation)
+        for key in replaced:
+            del self._revoked[key]
         held = self._revoked.get(revocation.id)
-        if held is None and len(self._revoked) >= most:
+        # Each kind for itself: no number of logouts keeps an operator from revoking something.
+        is_logout = revocation.issued_by is not None
+        others = sum((one.issued_by is not None) is is_logout for one in self._revoked.values())
+        if held is None and others >= most:
             return False
         if held is None or (held.issued_by or 0.0) < (revocation.issued_by or 0.0):
             self._revoked[revocation.id] = revocation

@@ -5,17 +5,23 @@ in this set counts at once, on every server of the keep.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from toolkeep.calls import Identity
+from toolkeep.limits import SESSION_HOURS
 
 REVOCATIONS: Final = 10_000
-"""A few hundred bytes each, all of them in the memory of every server."""
+"""And as many logouts. A few hundred bytes each, all of them in the memory of every server."""
 LOGOUT_SECONDS: Final = 31 * 86_400.0
 """How long a logout is remembered: longer than any token that was issued before it may live."""
+
+SUBJECT_LOGOUTS: Final = 50
+"""Sessions of one subject whose logouts are remembered each; with more of them, all of theirs have ended."""
+_SESSION_SECONDS: Final = SESSION_HOURS * 3600
 
 
 class Revocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +47,29 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_over(self, now: float) -> bool:
         """Whether everything that it revokes has expired by itself."""
-        return self.issued_by is not None and now >= self.made_at + LOGOUT_SECONDS
+        # Without a subject it ends a session of the page alone.
+        lasts = LOGOUT_SECONDS if self.subject else _SESSION_SECONDS
+        return self.issued_by is not None and now >= self.made_at + lasts
+
+
+def merged(held: Mapping[str, Revocation], new: Revocation) -> tuple[Revocation, list[str]]:
+    """What to store of a revocation, and the ids of those that it takes the place of.
+
+    Somebody who signs in and out for hours must not use up the room for the logouts of others.
+    """
+    if new.issued_by is None or not new.subject:
+        return new, []
+    person = new.issuer, new.subject
+    same = {
+        key: one.issued_by
+        for key, one in held.items()
+        if one.issued_by is not None and (one.issuer, one.subject) == person
+    }
+    # Sessions of the page that they ended are over; of access tokens, the new one says at least as much.
+    old = [key for key in same if held[key].session and new.made_at >= held[key].made_at + _SESSION_SECONDS]
+    if len(same) - len(old) < SUBJECT_LOGOUTS:
+        return new, old
+    return replace(new, session="", issued_by=max(new.issued_by, *same.values())), list(same)
 
 
 class RevokedIdentities:

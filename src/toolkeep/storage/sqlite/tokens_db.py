@@ -101,9 +101,10 @@ class SqliteTokens:
             is_added = MemoryTokens(revoked=held).add_revocation(revocation, most=most)
             for over in before.keys() - held.keys():
                 connection.execute("DELETE FROM revocations WHERE id = ?", (over,))
-            if held.get(revocation.id) is revocation:
-                row = revocation.id, msgspec.json.encode(revocation)
-                connection.execute("INSERT OR REPLACE INTO revocations VALUES (?, ?)", row)
+            for key, one in held.items():
+                if before.get(key) is not one:
+                    row = key, msgspec.json.encode(one)
+                    connection.execute("INSERT OR REPLACE INTO revocations VALUES (?, ?)", row)
             return is_added
 
     def remove_revocation(self, revocation_id: str) -> bool:
