@@ -31,8 +31,8 @@ const provider = new Provider(issuer, {
   scopes: ["openid", "groups", ...(settings.has_no_offline_access ? [] : ["offline_access"]), ...settings.scopes],
   claims: { openid: ["sub"], groups: ["groups"] },
   conformIdTokenClaims: false, // claims that a scope asks for are in the ID token
-  // Its own rule is to send logouts to public addresses alone.
-  fetch: (url, { dispatcher, ...options }) => fetch(url, options),
+  // Its own rules are to send logouts to public addresses alone, and to wait for 2.5 seconds.
+  fetch: (url, { dispatcher, signal, ...options }) => fetch(url, options),
   pkce: { required: () => true },
   issueRefreshToken: async (ctx, client) => client.grantTypeAllowed("refresh_token"),
   ttl: { IdToken: settings.id_token_seconds ?? 600 },
