@@ -296,6 +296,29 @@ def test_a_scope_counts_only_if_the_token_names_it_where_that_is_set() -> None:
     assert (some.scopes, none.scopes) == ((Scope.CALL,), ())
 
 
+def test_a_withdrawn_key_ends_tokens_that_were_verified_before_within_minutes() -> None:
+    served, text = [key_set(RSA)], signed()
+
+    async def fetch() -> dict[str, Any]:
+        return served[0]
+
+    async def whole() -> list[Any]:
+        elapsed, said = [0.0], list[Any]()
+        tokens = AccessTokens(
+            {ISSUER: (issuer(), IssuerKeys(issuer(), fetch, lambda: elapsed[0]))},
+            lambda *_: None,
+            lambda: NOW,
+        )
+        for moment in (0.0, 599.0, 601.0, 601.0):
+            elapsed[0] = moment
+            said.append(await tokens.recognize(text) is not None)
+            served[0] = key_set(OTHER)
+            await asyncio.sleep(0)  # the fetch runs beside the requests
+        return said
+
+    assert asyncio.run(whole()) == [True, True, True, False]
+
+
 def test_a_token_that_was_verified_before_ends_in_time_and_with_its_key() -> None:
     now, served = [NOW], [key_set(RSA)]
     text = signed()

@@ -19,9 +19,11 @@ from msgspec.structs import replace
 from tests.server.oidc.issuing import AUDIENCE, OTHER, RSA, claims, documents, header, part, signed
 from tests.server.oidc.issuing import signed_by_secret as by_secret
 from tests.server.oidc.test_people import EVENT, ROLES, Browser, Provider, browse, browsing
-from tests.server.talk import Response
+from tests.server.talk import Response, until
 from toolkeep import Keep
 from toolkeep.config.identity_settings import PageSignIn
+from toolkeep.server.oidc import people
+from toolkeep.server.oidc.issuer_documents import IssuerDocuments
 from toolkeep.server.web.app import PageApp
 
 Act = Callable[[Browser], Awaitable[Response]]
@@ -537,6 +539,50 @@ def test_no_refused_sign_in_or_logout_keeps_a_later_one_from_counting(keep: Keep
         return done.status, over.status, (await browser.get("/ui/")).status
 
     assert browse(keep, attack) == (200, 200, 303)
+
+
+def test_a_slow_provider_takes_places_of_its_own_people_alone(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(people, "_EXCHANGES", 2)
+    first: dict[str, Any] = {}
+    second: dict[str, Any] = {}
+    ask = IssuerDocuments.post_form
+
+    async def run(slow: Provider, other: Provider) -> Any:
+        gate, under_way = asyncio.Event(), list[str]()
+
+        async def asked(self: IssuerDocuments, url: str, *more: Any) -> Any:
+            if url.startswith(slow.url):
+                under_way.append(url)
+                await gate.wait()
+            return await ask(self, url, *more)
+
+        monkeypatch.setattr(IssuerDocuments, "post_form", asked)
+        async with browsing(keep, slow, issuers=(slow.settings(), other.settings())) as browser:
+
+            async def begun(provider: Provider) -> Browser:
+                visitor = Browser(browser.operator, browser.codes)
+                visitor.provider = provider
+                await visitor.begin()
+                return visitor
+
+            visitors = [await begun(slow) for _ in range(3)]
+            waiting = [asyncio.create_task(visitors[0].finish(ADMIN))]
+            await until(lambda: len(under_way) == 1)
+            waiting.append(asyncio.create_task(visitors[1].finish(ADMIN)))
+            await until(lambda: len(under_way) == 2)
+            found = [(await visitors[2].finish(ADMIN)).status]
+            found.append((await (await begun(other)).finish(ADMIN)).status)
+            gate.set()
+            await asyncio.gather(*waiting)
+            found.append((await (await begun(slow)).finish(ADMIN)).status)
+            return found
+
+    with documents(first) as (url, log), documents(second) as (other, also):
+        found = asyncio.run(run(Provider(url, first, log), Provider(other, second, also)))
+    assert found == [401, 200, 200]
+    assert ("sign-in", url, "too many sign-ins are under way", 1) in refusals(keep)
 
 
 def test_a_provider_cannot_speak_for_another(keep: Keep) -> None:

@@ -63,8 +63,13 @@ class IssuerKeys:
         self._fetching: asyncio.Task[None] | None = None
 
     def known(self, key_id: str) -> Key | None:
-        """A key that counts now, without asking the issuer."""
-        return self._keys.get(key_id) if self._clock() - self._fetched_at < _STALE_SECONDS else None
+        """A key that counts now, without waiting for the issuer."""
+        age = self._clock() - self._fetched_at
+        key = self._keys.get(key_id) if age < _STALE_SECONDS else None
+        # Beside the request. A token that was verified before asks, too: else its key would count for an hour.
+        if key is not None and age > _FRESH_SECONDS:
+            self._begin()
+        return key
 
     def has(self, key_id: str, key: Key) -> bool:
         """Whether the issuer still publishes exactly this key, as far as is known."""
@@ -74,8 +79,6 @@ class IssuerKeys:
         """A key by its id; asks the issuer if it is not known, at most once a minute."""
         key = self.known(key_id)
         if key is not None:
-            if self._clock() - self._fetched_at > _FRESH_SECONDS:
-                self._begin()
             return key
         fetching = self._begin()
         if fetching is not None:
