@@ -516,6 +516,14 @@ def test_a_logout_that_is_repeated_is_refused_and_recorded(keep: Keep) -> None:
     assert refusals(keep) == [("logout", url, not_this("it was used before"), 1)] * 2
 
 
+def test_an_answer_that_was_used_is_not_sent_to_the_provider_again(keep: Keep) -> None:
+    async def attack(browser: Browser) -> Any:
+        refused = await replayed(browser)
+        return refused.status, [one.split(" ")[0] for one in browser.provider.asked if "/token" in one]
+
+    assert browse(keep, attack) == (401, ["/token"])
+
+
 def test_an_answer_that_comes_twice_at_once_signs_in_once(keep: Keep) -> None:
     async def attack(browser: Browser) -> Any:
         await browser.begin()

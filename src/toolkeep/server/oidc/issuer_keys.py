@@ -66,7 +66,7 @@ class IssuerKeys:
         """A key that counts now, without waiting for the issuer."""
         age = self._clock() - self._fetched_at
         key = self._keys.get(key_id) if age < _STALE_SECONDS else None
-        # Beside the request. A token that was verified before asks, too: else its key would count for an hour.
+        # Beside the request. Tokens that were verified before ask, too: else a key would count for an hour.
         if key is not None and age > _FRESH_SECONDS:
             self._begin()
         return key
