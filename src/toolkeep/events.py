@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentDeclared",
+    "AgentDrifted",
     "ApprovalDecided",
     "ApprovalRequested",
     "AuditAlarm",
@@ -194,6 +195,24 @@ class AgentDeclared(Event, frozen=True, kw_only=True):
     """An agent was declared, or its grant replaced."""
 
     agent: str
+
+
+class AgentDrifted(Event, frozen=True, kw_only=True):
+    """An agent did what it never did before, as far back as its log was read.
+
+    The first of a kind is told at once, others together once a minute.
+    """
+
+    agent: str
+    kind: str
+    """`tool`, `host`, `folder`, `origin` or `measure`."""
+    tool_name: str
+    """Of the newest call that did."""
+    values: tuple[str, ...]
+    """The first of what is new; an attacker may have chosen them."""
+    count: int
+    """How many new things."""
+    timestamp: datetime
 
 
 class ProjectNotAccepted(Event, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from toolkeep.audit import record_kinds
 from toolkeep.audit.record_kinds import Record, written
-from toolkeep.calls import Approval, Decision, FlowRecord, Identity, UsedReference
+from toolkeep.calls import Approval, Decision, FlowRecord, Identity, ShadowDecision, UsedReference
 from toolkeep.json_values.canonical import canonical_bytes
 
 TEXT = st.text(max_size=20)
@@ -33,11 +33,13 @@ FLOW = st.builds(
 IDENTITY = st.builds(Identity, client=TEXT, issuer=TEXT, subject=TEXT, token_id=TEXT) | st.just(UNSET)
 TIMES = st.lists(st.integers(0, 2**53 - 1), max_size=7).map(tuple)
 USED = st.builds(UsedReference, TEXT, st.booleans(), TEXT)
+SHADOW = st.builds(ShadowDecision, decision=st.sampled_from(["allow", "ask", "deny"]), policies=NAMES)
 FIELDS = {
     str: TEXT,
     tuple[UsedReference, ...] | UnsetType: st.lists(USED, max_size=3).map(tuple) | st.just(UNSET),
     Identity | UnsetType: IDENTITY,
     FlowRecord | UnsetType: FLOW | st.just(UNSET),
+    ShadowDecision | UnsetType: SHADOW | st.just(UNSET),
     str | UnsetType: TEXT | st.just(UNSET),
     tuple[str, ...]: NAMES,
     tuple[str, ...] | UnsetType: NAMES | st.just(UNSET),
@@ -58,6 +60,7 @@ FIELDS = {
         spared_by=NAMES | st.just(UNSET),
         asked_by=NAMES | st.just(UNSET),
         flow=FLOW | st.just(UNSET),
+        shadow=SHADOW | st.just(UNSET),
         capabilities=NAMES,
         touches=NAMES,
         decided_at=TEXT,
@@ -86,7 +89,7 @@ def test_every_kind_is_tried() -> None:
     assert {kind.__name__ for kind in KINDS} == {
         "ToolInvoked", "CapabilityCheck", "PolicyDecision", "ApprovalGiven", "ServerAsked", "ToolCompleted", "SessionEnded",
         "OperatorChange", "AuditAlarm", "RanElsewhere", "AnsweredLate", "AnswersSigned", "WorkerRefused",
-        "WorkersDisagreed", "IdentityRefused",
+        "WorkersDisagreed", "IdentityRefused", "AgentDrift",
     }  # fmt: skip
     assert all(getattr(record_kinds, kind.__name__) is kind for kind in KINDS)
 

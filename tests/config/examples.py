@@ -97,6 +97,7 @@ upstreams:
     danger: {get_book: low}
     check_answers: false
     secrets: {key: {env: SHOP_KEY}, token: {file: ~/token}, login: {keyring: shop/ada}}
+drift: true
 undo: {days: 2.5}
 audit:
   checkpoint_file: /mnt/elsewhere/checkpoint

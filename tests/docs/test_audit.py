@@ -15,6 +15,7 @@ from toolkeep import Answer, Keep, ToolFailed, tool
 from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
 from toolkeep.audit.record_kinds import (
+    AgentDrift,
     AnsweredLate,
     AnswersSigned,
     AuditAlarm,
@@ -129,6 +130,7 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
         log.append(msgspec.json.decode(written(alarm))).result()
         for kind in (
             OperatorChange,
+            AgentDrift,
             RanElsewhere,
             AnsweredLate,
             AnswersSigned,

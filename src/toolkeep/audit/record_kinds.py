@@ -172,7 +172,22 @@ class OperatorChange(Record, frozen=True, kw_only=True, gc=False):
     way: str
     """`page`, `http` or `terminal`."""
     what: str
-    """`tool accepted`, `tool kept out`, `danger`, `grant` or `policies`."""
+    """`tool accepted`, `tool kept out`, `danger`, `grant`, `policies` or `drift seen`."""
+
+
+class AgentDrift(Record, frozen=True, kw_only=True, gc=False):
+    """An agent did what it never did before (FLO-8)."""
+
+    agent: str
+    count: int
+    """How many new things; `values` names the first of them."""
+    kind: str
+    """`tool`, `host`, `folder`, `origin` or `measure`."""
+    time: str
+    tool: str
+    """Of the newest call that did."""
+    type: str = "AgentDrift"
+    values: tuple[str, ...]
 
 
 class AuditAlarm(Record, frozen=True, kw_only=True, gc=False):

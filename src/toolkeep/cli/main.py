@@ -25,6 +25,7 @@ COMMANDS = {
     "deny": "Deny a waiting call.",
     "disable": "Disable tools.",
     "doctor": "Check which isolation this machine supports.",
+    "drift": "List what agents did that they never did before.",
     "enable": "Enable tools again.",
     "fleet": "See the workers on other machines, and restore one.",
     "init": "Write a commented .agent/config.yml.",

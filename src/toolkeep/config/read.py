@@ -360,6 +360,7 @@ class _File:
             search_url=at(data, "/web_search/url") or before.search_url,
             unconfined=tuple(dict.fromkeys((*before.unconfined, *self._unconfined(data)))),
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
+            watches_drift=before.watches_drift or data.get("drift") is True,
             flow=_flow(before.flow, data.get("flow")),
             approval_wait_s=before.approval_wait_s if wait_s is None else float(wait_s),
             permissions=tuple(dict.fromkeys((*before.permissions, *(data.get("permissions") or ())))),

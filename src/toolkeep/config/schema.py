@@ -30,7 +30,7 @@ Schema = dict[str, Any]
 
 WEBHOOK_EVENTS = (
     "ToolDefinitionCreatedEvent", "ToolDefinitionUpdatedEvent", "ToolDefinitionDeletedEvent",
-    "ToolDefinitionValidatedEvent", "ToolQuarantined", "ApprovalRequested", "ApprovalDecided",
+    "ToolDefinitionValidatedEvent", "ToolQuarantined", "ApprovalRequested", "ApprovalDecided", "AgentDrifted",
 )  # fmt: skip
 """The events that a webhook can receive."""
 
@@ -266,6 +266,11 @@ FILE_SCHEMA: Schema = {
             "type": "array",
             "description": "Permissions of your own, beside the known ones.",
             "items": {"type": "string", "minLength": 1, "maxLength": 128},
+        },
+        "drift": {
+            "type": "boolean",
+            "default": False,
+            "description": "Whether to tell when an agent does what it never did before.",
         },
         "undo": {
             "type": "object",

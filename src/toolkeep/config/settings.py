@@ -210,6 +210,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unconfined: tuple[str, ...] = ()
     """Names and absolute paths of what runs unconfined where this machine cannot confine it."""
     is_paranoid: bool = False
+    watches_drift: bool = False
+    """Whether it is told when an agent does what it never did before."""
     flow: FlowSettings | None = None
     """How what passes between calls is guarded; None if it is not."""
     approval_wait_s: float = 0.0

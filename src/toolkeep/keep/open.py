@@ -245,6 +245,7 @@ def _policy_settings(
         unconfined=settings.unconfined,
         flow=settings.flow,
         is_paranoid=settings.is_paranoid,
+        watches_drift=settings.watches_drift,
         wait_s=settings.approval_wait_s or default_wait_s if wait_s is None else wait_s,
     )
 

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from toolkeep.fleet.dispatcher import Ran
     from toolkeep.fleet.fleet_runner import FleetRunner
     from toolkeep.flow.tracker import Flow
+    from toolkeep.keep.drift import DriftWatch
     from toolkeep.keep.fleet_records import FleetRecords
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.sandbox.launch import EarlyStart
@@ -215,6 +216,11 @@ class Pipeline:
                 forget_results=self.executor.cache.clear,
             )
             fleet.report_to(self._fleet_records, samples)
+        self._drift: DriftWatch | None = None
+        if policy.watches_drift:
+            from toolkeep.keep import drift
+
+            self._drift = drift.DriftWatch(record.log, bus.tell, self.recorder.note)
         self._registry = registry
         self._suggest = suggest
         self._refusals = refusals
@@ -244,6 +250,8 @@ class Pipeline:
         self.processes.close_soon()
         self.sandbox.close_soon()
         self._threads.close()
+        if self._drift is not None:
+            self._drift.close()
         self.record.close()
 
     def call(
@@ -798,6 +806,8 @@ class Pipeline:
                 await left.settle(left.refused(_left_waiting(left.request)))
         if self._fleet_records is not None and state.has_run and result.code is Code.OUTCOME_UNKNOWN:
             self._fleet_records.ended(state)
+        if self._drift is not None and state.recorded is not None:
+            self._drift.heard(result)
         self._tell(state, result)
         return result
 

@@ -112,6 +112,8 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """What runs unconfined where this machine cannot confine it, by name or path."""
     flow: FlowSettings | None = None
     """How what passes between calls is guarded; None if it is not."""
+    watches_drift: bool = False
+    """Whether it is told when an agent does what it never did before."""
     is_paranoid: bool = False
     """Whether calls of low danger need approval too."""
     wait_s: float = 0.0

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from toolkeep.keep.drift_news import DriftReader
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import COUNTED_AT_ONCE, ServerLimits
 from toolkeep.server.api.approval_history import ApprovalHistory
@@ -33,6 +34,7 @@ class Service:
     history: ApprovalHistory = field(default_factory=ApprovalHistory)
     index: CallIndex = field(default_factory=CallIndex)
     milestones: MilestoneReader = field(default_factory=MilestoneReader)
+    drift: DriftReader = field(default_factory=DriftReader)
     verification: Verification = field(default_factory=Verification)
     metrics: "Metrics | None" = None
     has_traces: bool = False

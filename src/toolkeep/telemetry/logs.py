@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from toolkeep import events
 from toolkeep.events import Event
 from toolkeep.host.log_lines import ErrorsOnStderr, has_listener
+from toolkeep.text.display import visible
 
 _REGISTRY = logging.getLogger("toolkeep.registry")
 _VALIDATION = logging.getLogger("toolkeep.validation")
@@ -86,6 +87,18 @@ _LINES: dict[type[Event], _Line] = {
         lambda event: {**_all_fields(event), "policies": ", ".join(event.policies)},
     ),
     events.AgentDeclared: _Line(_POLICY, logging.INFO, "agent declared"),
+    events.AgentDrifted: _Line(
+        _POLICY,
+        logging.WARNING,
+        "an agent did something new",
+        lambda event: {
+            "agent": event.agent,
+            "kind": event.kind,
+            "tool_name": event.tool_name,
+            "values": ", ".join(map(visible, event.values)),
+            "count": event.count,
+        },
+    ),
     events.ProjectNotAccepted: _Line(_REGISTRY, logging.WARNING, "project configuration not accepted"),
     events.SettingUnmatched: _Line(
         _REGISTRY,

@@ -53,6 +53,7 @@ TYPES: Final[dict[str, type[Event]]] = {
         events.ToolQuarantined,
         events.ApprovalRequested,
         events.ApprovalDecided,
+        events.AgentDrifted,
     )
 }
 """Event types that can be sent to a webhook."""

@@ -165,6 +165,7 @@ CHANGES = [
     "/ui/policies:put",
     "/ui/start:connect",
     "/ui/policies:drop",
+    "/ui/agents:seen",
     "/ui/tokens",
     "/ui/tokens/0123:revoke",
     "/ui/tokens/0123:rotate",

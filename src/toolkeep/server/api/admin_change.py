@@ -31,7 +31,7 @@ _DIFFERENCE_CHARS: Final = 16_384
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What is put in force."""
 
-    what: Literal["tool accepted", "tool kept out", "danger", "grant", "policies"]
+    what: Literal["tool accepted", "tool kept out", "danger", "grant", "policies", "drift seen"]
     name: str
     """What has to be typed: the name of the tool, agent or file."""
     difference: str

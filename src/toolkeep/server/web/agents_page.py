@@ -3,10 +3,11 @@
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from toolkeep.server.api import agent_routes
-from toolkeep.server.http.request import Parameter
+from toolkeep.server.api import agent_routes, drift_routes
+from toolkeep.server.http.request import Parameter, converted
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
+from toolkeep.server.web.fresh_sign_in import page_confirmation
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -30,7 +31,20 @@ async def _show(service: Service, request: PageRequest) -> Response:
     agents = await agent_routes.list_agents(service, request.caller)
     data = await _matrix(service, request)
     is_counting = service.statistics.is_counting
-    return request.renderer.page(request, "agents.html", agents=agents, is_counting=is_counting, **data)
+    news = await drift_routes.list_drift(service) if request.caller.has_scope(Scope.AUDIT_READ) else []
+    return request.renderer.page(
+        request, "agents.html", agents=agents, is_counting=is_counting, news=news, **data
+    )
+
+
+async def _seen(service: Service, request: PageRequest) -> Response:
+    form = await request.form()
+    said = {key: form.get(key) for key in ("agent", "until")}
+    body = converted(said, drift_routes.SeenBody)
+    confirmed = page_confirmation(request, form)
+    await drift_routes.acknowledge(service.keep, confirmed, body.agent, body.until)
+    news = await drift_routes.list_drift(service)
+    return request.renderer.page(request, "parts/drift.html", news=news)
 
 
 async def _matrix(service: Service, request: PageRequest) -> dict[str, Any]:
@@ -60,6 +74,7 @@ def _text(name: str, longest: int = 256) -> Parameter:
 
 
 ROUTES: Final = (
+    page_route("POST", "/ui/agents:seen", _seen, (Scope.ADMIN,)),
     page_route(
         "GET",
         "/ui/agents",

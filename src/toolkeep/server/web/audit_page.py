@@ -23,8 +23,8 @@ _SHOWN: Final = 40
 """Calls of one page of the list: more than a screen, and the next page is loaded on scrolling."""
 _TYPES: Final = (
     "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "RanElsewhere",
-    "ToolCompleted", "SessionEnded", "OperatorChange", "AuditAlarm", "AnsweredLate", "AnswersSigned",
-    "WorkerRefused", "WorkersDisagreed", "IdentityRefused",
+    "ToolCompleted", "SessionEnded", "OperatorChange", "AgentDrift", "AuditAlarm", "AnsweredLate",
+    "AnswersSigned", "WorkerRefused", "WorkersDisagreed", "IdentityRefused",
 )  # fmt: skip
 _PASSED: Final = ("ToolInvoked", "PolicyDecision", "Approval", "ToolCompleted")
 """The kinds of records that say how far a call came."""

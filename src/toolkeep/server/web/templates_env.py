@@ -63,6 +63,7 @@ _KINDS: Final = {
     "IdentityRefused": "Token or sign-in refused",
     "SessionEnded": "Session ended",
     "OperatorChange": "Put in force",
+    "AgentDrift": "An agent did something new",
     "AuditAlarm": "Alarm about a log",
 }
 """Display names of record kinds; one that ends a stage has its name."""
