@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from tests.hostile.flow.guards import Standard
+from tests.hostile.flow.guards import Standard, Typed, TypedWithoutReader
 from tests.hostile.flow.replay import play_round
 from tests.hostile.flow.tasks import TASKS
 from toolkeep import Amount, Content, Destination, Keep, Question, tool
@@ -53,6 +53,12 @@ def page() -> str:
 def pin() -> str:
     """Read the user's PIN."""
     return "0000"
+
+
+@tool(effects="reads", flow={"": "system"})
+def look_up(word: Annotated[str, Content()]) -> int:
+    """Count the letters of a word."""
+    return len(word)
 
 
 @tool(effects="reads", flow={"/*": {"system": "email"}})
@@ -159,6 +165,36 @@ def test_every_task_of_the_attack_suite_is_decided_again_as_it_was() -> None:
     assert {change[1:] for change in changes(unsaid)} == {("allow", "ask")}
     asked = sum(bool(one.get("asked_by")) for one in records if one["type"] == "PolicyDecision")
     assert len(unsaid.differences) > asked
+
+
+@pytest.mark.spec("FLO-6")
+@pytest.mark.parametrize("guard", [Typed, TypedWithoutReader])
+def test_a_session_of_typed_views_is_decided_again_as_it_was(guard: type[Typed]) -> None:
+    made = guard()
+    asyncio.run(play_round(made, TASKS, ()))
+    again = replayed(made.keep, records_of(made.keep), flow={"policy": "standard", "view": "typed"})
+    assert (again.differences, again.unjudged) == ((), {})
+
+
+@pytest.mark.spec("FLO-6")
+def test_a_rebuilt_session_is_secret_once_a_call_took_a_reference_to_a_secret() -> None:
+    keep = Keep(policy=PolicySettings(flow=read_flow({"view": "typed"}), agents={AGENT: Grant()}))
+    keep.register(pin, team, look_up)
+    session = keep.session("s", agent=AGENT)
+    for given, is_secret in (({"word": "a"}, False), ({"word": None}, True)):
+        view = keep.call_sync("pin", {}, agent=AGENT, session=session).view
+        result = keep.call_sync("look_up", {"word": given["word"] or view}, agent=AGENT, session=session)
+        assert (result.status, session.is_secret) == ("ok", is_secret)
+        fold = RecordedSessions(
+            read_flow({"view": "typed"}),
+            tool=lambda one: keep.try_get(one.tool),
+            body=keep.record.bodies.get,
+            is_as_recorded=False,
+        )
+        assert [step.call.tool for step in fold.walk(records_of(keep))][:2] == ["pin", "look_up"]
+        rebuilt = fold.session(AGENT, "s")
+        assert rebuilt is not None
+        assert rebuilt.state.secret is is_secret
 
 
 def test_a_replay_knows_what_came_before_a_call() -> None:

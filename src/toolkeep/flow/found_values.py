@@ -27,14 +27,20 @@ _KINDS: Final = {
 }
 _DATE: Final = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)", re.ASCII)
 _AT_END: Final = ".,;:!?)"
-_CONTACT: Final = re.compile(
-    r"[^\s@]{1,64}@[^\s@]{0,64}\.[^\s@]{1,64}"
-    r"|[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s]{1,200}"
-    r"|(?<!\w)www\.[^\s]{1,200}"
-    r"|(?<![\w.-])[A-Za-z0-9-]{1,40}(?:\.[A-Za-z0-9-]{1,40}){0,4}\.[A-Za-z]{2,20}/[^\s]{1,200}"
-    r"|(?<!\w)[A-Za-z]{2}[0-9]{2}(?: ?[A-Za-z0-9]{4}){2,7}(?: ?[A-Za-z0-9]{1,3}(?!\w))?"
+_CONTACTS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # Each begins with what is sought first: a megabyte without it takes a millisecond.
+        r"@[^\s@]{0,64}\.[^\s@]{1,64}",
+        r"://[^\s]{1,200}",
+        r"www\.[^\s]{1,200}",
+        r"\.[A-Za-z]{2,20}/[^\s]{1,200}",
+        r"(?<!\w)[A-Za-z]{2}[0-9]{2}(?: ?[A-Za-z0-9]{4}){2,7}(?: ?[A-Za-z0-9]{1,3}(?!\w))?",
+    )
 )
 """Wider than the forms: what leads whoever reads it somewhere, in many spellings."""
+_BEFORE: Final = re.compile(r"[^\s@<>(\[\"',;]{0,64}\Z")
+"""The beginning of what was found, such as the name in an address."""
 
 
 def find_values(text: str, kind: Kind) -> Iterator[str]:
@@ -57,4 +63,7 @@ def find_contacts(text: str) -> Iterator[str]:
 
     It finds the usual ones: what it misses is not asked about, as nothing of a content is.
     """
-    return (found[0].rstrip(_AT_END) for found in _CONTACT.finditer(text))
+    for pattern in _CONTACTS:
+        for found in pattern.finditer(text):
+            before = _BEFORE.search(text[max(0, found.start() - 64) : found.start()])
+            yield (before[0] if before else "") + found[0].rstrip(_AT_END)

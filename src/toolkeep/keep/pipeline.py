@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec.json import decode as from_json
 from msgspec.structs import replace
@@ -504,6 +504,9 @@ class Pipeline:
         # swapped for a symlink, or a script for another (TOCTOU).
         _passed(self.authorizer.unchanged(permitted))
         _passed(_changed_code(permitted))
+        if request.flow is not None and any(one.secret for one in request.references):
+            # Before it runs: its progress may tell the secret.
+            await self._waiting(request.flow.fall, secret=True)
         state.passed()
         if tool.definition.client_executed:
             return await self._hand_out(state, recorded, slot)
@@ -860,7 +863,7 @@ class Pipeline:
                 # What a tool or its server says when it fails is a result, too.
                 if state.executor is not None or result.is_repeated:
                     flow.open(session, tool, hosts, references)
-                elif references and state.permitted is None:  # the refusal may quote what they stand for
+                elif references and result.code not in _QUOTES_NOTHING:
                     flow.open(session, tool, references=references)
             elif result.status == "ok" or result.value is not None:
                 if not state.is_labelled:
@@ -972,6 +975,10 @@ def _compiled_modules(record: KeepRecord) -> "CompiledModules | None":
     if folder is None or isinstance(record, MemoryRecord):
         return None
     return CompiledModules(folder, record.secret_key)
+
+
+_QUOTES_NOTHING: Final = frozenset((Code.APPROVAL_NEEDED, Code.APPROVAL_DENIED))
+"""Refusals that quote nothing of what references in the arguments stand for; any other may."""
 
 
 class _Ended(Exception):

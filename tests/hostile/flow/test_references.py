@@ -82,7 +82,14 @@ async def slow(context: ToolContext) -> str:
     return ORDER
 
 
-TOOLS = (read_mail, store, fetch, check, keep_short, page, slow)
+@tool(effects="reads", flow={"": "system"})
+async def tell(text: Annotated[str, Content()], context: ToolContext) -> bool:
+    """Tell a text while it runs."""
+    context.progress(1, 2, text)
+    return True
+
+
+TOOLS = (read_mail, store, fetch, check, keep_short, page, slow, tell)
 
 
 class TypedDesk(Desk):
@@ -241,7 +248,7 @@ def test_a_reference_that_a_text_holds_is_not_resolved(desk: TypedDesk) -> None:
 @pytest.mark.parametrize("raw", ['{"\\u0024toolkeep_ref": "%s"}', '{"\\u0024\\u0074oolkeep_ref": "%s"}'])
 def test_a_form_that_is_written_with_escapes_is_one_all_the_same(desk: TypedDesk, raw: str) -> None:
     to = desk.mail(session=desk.session)["body"]["$toolkeep_ref"]
-    authority: Any = f'{{"to": [{raw % to}]}}'
+    authority: Any = f'{{"to": [{raw % to}]}}'.encode()
     unknown: Any = f'{{"to": ["bob@corp.com"], "body": {raw % "unknown"}}}'
     assert not desk.call("send", authority).ok
     assert desk.asked[-1].tool == "send"
@@ -306,13 +313,15 @@ def test_a_text_that_leads_somewhere_asks_also_as_content(desk: TypedDesk, conta
 
 
 def test_a_text_that_a_hook_moved_within_its_argument_stays_from_outside(tmp_path: Path) -> None:
-    def reverse(call: HookCall) -> dict[str, Any]:
-        return {**call.arguments, "to": call.arguments["to"][::-1]} if call.tool == "send" else call.arguments
+    def last_alone(call: HookCall) -> dict[str, Any]:
+        return {**call.arguments, "to": call.arguments["to"][-1:]} if call.tool == "send" else call.arguments
 
-    desk = TypedDesk(tmp_path, before_call=[reverse])
+    PLANTED.clear()
+    desk = TypedDesk(tmp_path, before_call=[last_alone])
     with desk.keep:
         PLANTED["body"] = "bob@corp.com"
-        assert not desk.passes("send", {"to": [desk.mail()["body"], "bob@corp.com"]})
+        assert not desk.passes("send", {"to": ["kim@strasse.example", desk.mail()["body"]]})
+        assert desk.passes("send", {"to": ["kim@strasse.example", "bob@corp.com"]})
 
 
 # --- what is shown -------------------------------------------------------------------------------
@@ -329,7 +338,7 @@ def test_no_text_of_others_is_shown(desk: TypedDesk) -> None:
         PLANTED.clear()
         PLANTED.update(planted)
         result = desk.call("read_mail")
-        assert all(str(value) not in result.text for value in planted.values()), planted
+        assert not [one for one in planted.values() if isinstance(one, str) and one in result.text]
         assert ORDER not in result.text
         assert ORDER not in json.dumps(result.to_dict())
     assert not desk.session.is_opened
@@ -426,6 +435,13 @@ def test_a_secret_that_was_handed_to_a_tool_makes_the_session_secret(desk: Typed
     assert not sent_body(desk, back).ok
 
 
+def test_a_secret_counts_before_the_tool_that_gets_it_can_tell_it(desk: TypedDesk) -> None:
+    seen: list[bool] = []
+    secret = desk.mail()["secret"]
+    desk.call("tell", {"text": secret}, on_progress=lambda *_: seen.append(desk.session.is_secret))
+    assert seen == [True]
+
+
 @pytest.mark.parametrize("name", ["read_text", "find_in_text"])
 def test_what_is_taken_out_of_a_secret_is_secret(desk: TypedDesk, name: str) -> None:
     kind = {"kind": "id"} if name == "find_in_text" else {}
@@ -509,6 +525,16 @@ def test_a_key_is_bound_to_the_text_and_not_to_its_reference(desk: TypedDesk) ->
     PLANTED["body"] = "another text"
     other = desk.call("send", {**arguments, "body": desk.mail()["body"]}, idempotency_key="k")
     assert other.code is Code.KEY_CONFLICT
+
+
+def test_a_stored_result_holds_no_references(desk: TypedDesk, tmp_path: Path) -> None:
+    assert is_reference(desk.call("read_mail", idempotency_key="k").view["body"])
+    desk.keep.close()
+    plain = Desk(tmp_path)
+    with plain.keep:
+        plain.keep.register(*TOOLS)
+        repeated = plain.call("read_mail", idempotency_key="k")
+        assert (repeated.is_repeated, repeated.view["body"]) == (True, ORDER)
 
 
 def test_the_record_holds_the_arguments_in_both_forms(desk: TypedDesk) -> None:
