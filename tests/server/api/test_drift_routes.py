@@ -69,3 +69,22 @@ def test_the_page_shows_them_escaped_and_takes_them_away(keep: Keep) -> None:
     assert (status, "new host" in part, "new host" in later) == (200, False, False)
     change = [one.record for one in keep.record.log.read_back() if one.record["type"] == "OperatorChange"]
     assert [(one["what"], one["name"], one["way"]) for one in change] == [("drift seen", "ada", "page")]
+
+
+def test_who_may_only_read_sees_them_and_cannot_take_them_away(keep: Keep) -> None:
+    for agent in ("ada", "eve"):
+        told(keep, agent, "2026-11-01T10:00:00.000+00:00", "a.example")
+
+    async def act(visitor: Visitor) -> Any:
+        made = visitor.operator.tokens.make("reader", ["audit:read", "policies:read"], agent="ada")
+        await visitor.sign_in(token=made.text)
+        await visitor.open_tab()
+        shown = (await visitor.get("/ui/agents")).body.decode()
+        form = {"agent": "ada", "until": "2026-11-01T10:00:00.000+00:00"}
+        return (
+            shown.count("new host"),
+            "agents:seen" in shown,
+            (await visitor.post("/ui/agents:seen", form)).status,
+        )
+
+    assert visit(keep, act, signed_in=False) == (2, False, 403)
