@@ -245,7 +245,7 @@ async def _question_data(
         "outline": outline(others, SHOWN_CHARS).text if texts else view.outline,
         "texts": texts,
         "choices": [(one, list(_bounds(one))) for one in view.choices],
-        "difference": list(_difference(view.difference)),
+        "difference": difference_lines(view.difference),
         "reads_backwards": any(_is_backwards(text) for text in told),
     }
 
@@ -267,7 +267,8 @@ async def _call_of(
         return None
 
 
-def _difference(text: str) -> list[tuple[str, str]]:
+def difference_lines(text: str) -> list[tuple[str, str]]:
+    """The lines of a difference, each with its look."""
     lines = text.split("\n") if text else []
     return [(_look(line, number), line) for number, line in enumerate(lines)]
 

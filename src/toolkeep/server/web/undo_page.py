@@ -11,6 +11,7 @@ from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import converted
 from toolkeep.server.http.responses import Response, send_response
 from toolkeep.server.service import Service
+from toolkeep.server.web.approvals_page import difference_lines
 from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
@@ -35,7 +36,13 @@ async def _undo(service: Service, request: PageRequest) -> Response | None:
 
     def shown(view: undo_routes.UndoView, problem: RequestRefused | None = None) -> Response:
         return request.renderer.part(
-            request, "parts/undo.html", view=view, body=body, problem=problem, **confirm_data(request)
+            request,
+            "parts/undo.html",
+            view=view,
+            body=body,
+            problem=problem,
+            difference_lines=difference_lines,
+            **confirm_data(request),
         )
 
     async def send(view: undo_routes.UndoView) -> None:
