@@ -27,7 +27,7 @@ logger = logging.getLogger("toolkeep.server")
 _MINUTE: Final = 60
 _CALLS: Final = 10_000
 """Calls whose tool is remembered between their records."""
-_BATCH: Final = 1_000
+_BATCH: Final = 100
 """Records that are read or counted in one turn."""
 _TIMES: Final = 2_000
 """Durations that are kept of one minute."""

@@ -57,7 +57,6 @@ async def _shown(service: Service, request: PageRequest, wanted: str, *, is_alon
         groups=_groups(inbox),
         **await _panel_data(service, request, wanted, is_alone=is_alone),
         rules=await approval_routes.list_rules(service.keep),
-        answers=await approval_routes.list_answers(service, limit=_ANSWERS),
     )
 
 
