@@ -22,6 +22,7 @@ from tests.server.oidc.test_people import EVENT, ROLES, Browser, Provider, brows
 from tests.server.talk import Response, until
 from toolkeep import Keep
 from toolkeep.config.identity_settings import PageSignIn
+from toolkeep.errors import TokenRefused
 from toolkeep.server.oidc import people
 from toolkeep.server.oidc.issuer_documents import IssuerDocuments
 from toolkeep.server.web.app import PageApp
@@ -514,6 +515,25 @@ def test_a_logout_that_is_repeated_is_refused_and_recorded(keep: Keep) -> None:
     assert found == [200, 400, 400]
     # The third is one of many by now: it is told within a minute, or at the end of the server.
     assert refusals(keep) == [("logout", url, not_this("it was used before"), 1)] * 2
+
+
+def test_a_logout_that_could_not_be_stored_counts_when_it_comes_again(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise TokenRefused("there are already 10000 revocations", hint="")
+
+    async def attack(browser: Browser) -> Any:
+        await browser.begin()
+        await browser.finish({"groups": ["staff"], "sid": "s1"})
+        token, found = browser.provider.logout(), list[int]()
+        with monkeypatch.context() as broken:
+            broken.setattr(browser.operator.tokens, "log_out", full)
+            found.append((await log_out(browser, token)).status)
+        found += [(await log_out(browser, token)).status, (await browser.get("/ui/")).status]
+        return found
+
+    assert browse(keep, attack) == [400, 200, 303]
 
 
 def test_an_answer_that_was_used_is_not_sent_to_the_provider_again(keep: Keep) -> None:

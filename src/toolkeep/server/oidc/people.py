@@ -65,6 +65,7 @@ class Logout(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     session: str
     issued_by: float
+    token_id: str
 
 
 class _Provider:
@@ -105,7 +106,7 @@ class PeopleSignIn:
         }
         self._tell = tell
         self._clock = clock
-        self._logouts: set[str] = set()
+        self._logouts: set[tuple[str, str]] = set()
 
     def refused(self, what: What, issuer: str, reason: str) -> None:
         """Tell of a sign-in or a logout that was refused."""
@@ -238,14 +239,19 @@ class PeopleSignIn:
             (not all(map(is_name, (subject, session, token_id))), "its names are none"),
             (not token_id, "it has no id"),
             (not subject and not session, "it names neither a subject nor a session"),
-            (f"{issuer.issuer} {token_id}" in self._logouts, "it was used before"),
+            ((issuer.issuer, token_id) in self._logouts, "it was used before"),
         ):
             if is_wrong:
                 raise SignInInvalid(f"the logout token does not count: {reason}")
+        return Logout(
+            issuer=issuer.issuer, subject=subject, session=session, issued_by=issued_at, token_id=token_id
+        )
+
+    def note_logout(self, over: Logout) -> None:
+        """Remember a logout that was stored: one that was not may come again."""
         if len(self._logouts) >= _LOGOUTS:
             self._logouts.clear()
-        self._logouts.add(f"{issuer.issuer} {token_id}")
-        return Logout(issuer=issuer.issuer, subject=subject, session=session, issued_by=issued_at)
+        self._logouts.add((over.issuer, over.token_id))
 
     def named_issuer(self, text: str) -> str:
         """The provider that a logout token names, whoever wrote it; empty if it names none."""

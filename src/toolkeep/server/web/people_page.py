@@ -97,6 +97,7 @@ class PeoplePage:
         except (SignInInvalid, TokenRefused) as error:
             self._people.refused("logout", self._people.named_issuer(token), str(error))
             return Response(400, b'{"error":"invalid_request"}', b"application/json")
+        self._people.note_logout(over)
         self._service.authenticator.forget()
         return Response(200, b"", b"text/plain")
 
