@@ -14,6 +14,7 @@ from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from toolkeep import Code, Content, Keep, ToolDefinition, open_keep, tool
 from toolkeep.flow.typed_view import HINT
+from toolkeep.frameworks._toolset import Offered
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.providers.typed_views import NOTE
 from toolkeep.providers.vendor_registry import PROVIDERS
@@ -98,6 +99,17 @@ def test_descriptions_say_how_to_use_references_and_schemas_stay_as_they_are(
     assert exported.count(NOTE) == 3  # read_mail, note, page
     # Some providers take no property with a $, so that no schema can name the forms.
     assert exported.count("$toolkeep_ref") == HINT.count("$toolkeep_ref")
+
+
+def test_the_toolset_of_agent_frameworks_passes_views_and_references(keep: Keep) -> None:
+    session = keep.session("s", agent=AGENT)
+    offered = Offered(keep, agent=AGENT, session=session)
+    assert "read_text" in {one.tool for one in offered.tools()}
+    reply = offered.call_sync("read_mail", {})
+    assert ORDER not in reply.text
+    assert (reply.value, reply.is_error) == (json.loads(reply.text), False)
+    assert not offered.call_sync("note", {"text": reply.value["body"]}).is_error
+    assert (noted, session.is_opened) == ([ORDER], False)
 
 
 def test_content_blocks_stay_blocks_and_an_image_opens_the_session(keep: Keep) -> None:
