@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolkeep.definitions.vocabulary import Form
 from toolkeep.flow.flow_plan import WORD_CHARS
 from toolkeep.flow.result_reader import ResultReader
-from toolkeep.json_values.pointers import escaped
+from toolkeep.json_values.pointers import Place, pointer_at
 
 ANSWER: Final = "answer"
 """The property of the result that holds the answer."""
@@ -40,13 +40,13 @@ def reader_of_answer(schema: Any) -> ResultReader:
         words.update(properties if isinstance(properties, dict) else ())
         words.update(one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, str))
         if isinstance(form, str) and form in _FORMS:
-            labels[at] = {"outside": _FORMS[form].value}
+            labels[pointer_at(at)] = {"outside": _FORMS[form].value}
     return ResultReader(labels, frozenset(word for word in words if len(word) <= WORD_CHARS))
 
 
-def _parts(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(schema: Any) -> Iterator[tuple[Place, dict[str, Any]]]:
     """The parts of a schema, with the place in the result that each describes."""
-    waiting = [(f"/{ANSWER}", schema, 0)]
+    waiting: list[tuple[Place, Any, int]] = [((None, ANSWER), schema, 0)]
     while waiting:
         at, part, depth = waiting.pop()
         if not isinstance(part, dict) or depth > _DEPTH:
@@ -54,5 +54,5 @@ def _parts(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         yield at, part
         properties = part.get("properties")
         for key, inside in (properties if isinstance(properties, dict) else {}).items():
-            waiting.append((f"{at}/{escaped(key)}", inside, depth + 1))
-        waiting.append((f"{at}/*", part.get("items"), depth + 1))
+            waiting.append(((at, key), inside, depth + 1))
+        waiting.append(((at, "*"), part.get("items"), depth + 1))

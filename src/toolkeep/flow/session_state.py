@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +23,7 @@ from toolkeep.flow.found_values import find_contacts
 from toolkeep.flow.known_values import KnownValues
 from toolkeep.flow.result_reader import FORMS, Found, ResultReader
 from toolkeep.json_values.canonical import canonical_bytes
-from toolkeep.json_values.pointers import escaped
+from toolkeep.json_values.pointers import Place, escaped, pointer_at, steps_of
 from toolkeep.limits import KIB
 
 SAID_BYTES: Final = 12 * KIB
@@ -233,11 +232,23 @@ class SessionState:
             self._know(found, _own_parts(arguments))
         return found.opens, found.is_secret
 
-    def take_in(self, reader: ResultReader, value: Any, body: bytes, arguments: Mapping[str, Any]) -> None:
-        """Take in the values of a result that the model is shown a typed view of."""
+    def take_in(
+        self,
+        reader: ResultReader,
+        value: Any,
+        body: bytes,
+        arguments: Mapping[str, Any],
+        *,
+        repeats_texts: bool,
+    ) -> None:
+        """Take in the values of a result that the model is shown a typed view of.
+
+        `repeats_texts`: arguments were references. A part of their text, or what was made of it, is not the
+        service's own word, so nothing of the result is.
+        """
         is_known = type(value) is bytes or (not reader.has_labels and self.state.opened)
         if not (is_known or value is None or type(value) is bool):
-            self._keep(reader, body, _own_parts(arguments))
+            self._keep(reader, body, None if repeats_texts else _own_parts(arguments))
 
     def _keep(self, reader: ResultReader, body: bytes, own: Own) -> None:
         """Keep a result until it is needed, or until no more find room."""
@@ -308,10 +319,11 @@ class SessionState:
         because the session is opened.
         """
         for name in arguments.keys() & plan.free:
+            # One more than is looked at counts as unknown: behind many known ones could stand any other.
             found = [
                 (at, contact)
-                for at, contact in _contacts(name, arguments[name], referred)
-                if self._of_part(plan, name, _RECORD, contact) not in _TRUSTED
+                for number, (at, contact) in enumerate(_contacts(name, arguments[name], referred))
+                if number >= _CONTACTS or self._of_part(plan, name, _RECORD, contact) not in _TRUSTED
             ]
             if found:
                 yield ArgumentOrigin(
@@ -331,15 +343,15 @@ class SessionState:
         found: set[Origin] = set()
         untrusted: list[tuple[str, Any]] = []
         role, names = plan.role(name), plan.names
-        for number, (pointer, part) in enumerate(_parts(value, names)):
+        marks = _marks(name, referred)
+        for number, (place, part, is_referred) in enumerate(_parts(value, names, marks=marks)):
             if number >= _PARTS or len(untrusted) >= _SHOWN:
                 found.add(_UNKNOWN)
                 break
-            is_referred = bool(referred) and _is_below(f"/{escaped(name)}{pointer}", referred)
             origin = self._of_part(plan, name, role, part, is_referred=is_referred)
             found.add(origin)
             if origin not in _TRUSTED:
-                untrusted.append((f"/{escaped(name)}{pointer}", part))
+                untrusted.append((f"/{escaped(name)}{pointer_at(place)}", part))
         return ArgumentOrigin(
             name=name,
             role=role,
@@ -387,7 +399,7 @@ class SessionState:
             return False
         where = [name for name in arguments if name in plan.destinations]
         where = where or [name for name in arguments if name not in plan.free]
-        parts = [(name, part) for name in where for _, part in _parts(arguments[name], plan.names)]
+        parts = [(name, part) for name in where for _, part, _ in _parts(arguments[name], plan.names)]
         return bool(parts) and all(
             self.endorsement(plan.tool, name, part, secret=secret) in endorsed for name, part in parts
         )
@@ -408,8 +420,10 @@ class SessionState:
         named = {
             self.endorsement(plan.tool, name, part, secret=also)
             for name, value in arguments.items()
-            for _, part in (
-                _contacts(name, value, referred) if name in plan.free else _parts(value, plan.names)
+            for part in (
+                [contact for _, contact in _contacts(name, value, referred)]
+                if name in plan.free
+                else [part for _, part, _ in _parts(value, plan.names)]
             )
             for also in {False, secret}
         }
@@ -433,22 +447,44 @@ unknown origin."""
 
 
 def _contacts(name: str, value: Any, referred: Referred) -> Iterator[tuple[str, str]]:
-    """Links, addresses and accounts in what references stood for in one argument."""
-    top = f"/{escaped(name)}"
-    if not any(_is_below(one, (top,)) for one in referred):
-        return
-    for pointer, part in _parts(value, _NOTHING):
-        if type(part) is str and _is_below(top + pointer, referred):
-            yield from ((top + pointer, contact) for contact in islice(find_contacts(part), _CONTACTS))
+    """Links, addresses and accounts in what references stood for in one argument, each once."""
+    marks = _marks(name, referred)
+    known: set[str] = set()
+    for place, part, is_referred in _parts(value, _NOTHING, marks=marks) if marks else ():
+        if not is_referred or type(part) is not str:
+            continue
+        for contact in find_contacts(part):
+            if contact not in known:
+                known.add(contact)
+                yield f"/{escaped(name)}{pointer_at(place)}", contact
+            if len(known) > _CONTACTS:
+                return
 
 
 _CONTACTS: Final = 100
-"""Of one text that are looked at. Those beyond are not asked about once the first ones are endorsed."""
+"""Of one argument that are looked at."""
 
 
-def _is_below(at: str, referred: Referred) -> bool:
-    """Whether a place is, or lies in, one of those where a reference stood."""
-    return any(at == one or at.startswith(f"{one}/") for one in referred)
+Marks = Mapping[str, "Marks"] | bool
+"""Where references stood at or below a place: True for the place as a whole, False for nowhere."""
+
+
+def _marks(name: str, referred: Referred) -> Marks:
+    """Where references stood in one argument."""
+    found: dict[str, Any] = {}
+    for steps in map(steps_of, referred):
+        if steps == [name]:
+            return True
+        if steps[0] == name:
+            here = found
+            for step in steps[1:-1]:
+                here = here.setdefault(step, {})
+            here[steps[-1]] = True
+    return found or False
+
+
+def _marks_below(marks: Marks, step: str | int) -> Marks:
+    return marks if isinstance(marks, bool) else marks.get(str(step), False)
 
 
 _OWN_PARTS: Final = 64
@@ -463,7 +499,7 @@ def _own_parts(arguments: Mapping[str, Any]) -> Own:
     if not arguments:
         return _NOTHING
     found = set()
-    for _, part in _parts(dict(arguments), frozenset(arguments)):
+    for _, part, _ in _parts(dict(arguments), frozenset(arguments)):
         found.add(part.lower() if type(part) is str else part)
         if len(found) > _OWN_PARTS:
             return None
@@ -495,26 +531,30 @@ def _is_number(text: str) -> bool:
     return FORMS[Form.NUMBER].fullmatch(text) is not None
 
 
-def _parts(value: Any, names: frozenset[str]) -> Iterable[tuple[str, Any]]:
-    """Every string and number in an argument with its place, and every key that is not in `names`.
+def _parts(value: Any, names: frozenset[str], *, marks: Marks = False) -> Iterable[tuple[Place, Any, bool]]:
+    """Every string and number in an argument, and every key that is not in `names`.
 
-    Truth values and null name nothing.
+    Each with its place, and whether a reference stood there. Truth values and null name nothing.
     """
     if type(value) is str:
-        return (("", value),) if value else ()
-    return _parts_inside(value, names)
+        return ((None, value, marks is True),) if value else ()
+    return _parts_inside(value, names, marks)
 
 
-def _parts_inside(value: Any, names: frozenset[str]) -> Iterator[tuple[str, Any]]:
-    waiting = [("", value)]
+def _parts_inside(value: Any, names: frozenset[str], marks: Marks) -> Iterator[tuple[Place, Any, bool]]:
+    waiting: list[tuple[Place, Any, Marks]] = [(None, value, marks)]
     while waiting:
-        at, here = waiting.pop()
+        at, here, marks = waiting.pop()
         kind = type(here)
         if kind is list:
-            waiting.extend((f"{at}/{number}", inside) for number, inside in enumerate(here))
+            waiting.extend(
+                ((at, number), inside, _marks_below(marks, number)) for number, inside in enumerate(here)
+            )
         elif kind is dict:
             for key, inside in here.items():
-                place = f"{at}/{escaped(key)}"
-                waiting += [(place, inside)] if key in names else [(place, inside), (place, key)]
+                place, below = (at, key), _marks_below(marks, key)
+                waiting.append((place, inside, below))
+                if key not in names:
+                    waiting.append((place, key, below))
         elif here is not None and kind is not bool and here != "":
-            yield at, here
+            yield at, here, marks is True

@@ -20,9 +20,11 @@ from toolkeep.flow.flow_plan import Plan, make_plan
 from toolkeep.flow.flow_settings import FlowSettings
 from toolkeep.flow.meter import Meter
 from toolkeep.flow.reader_answer import reader_of_answer
+from toolkeep.flow.result_reader import ResultReader
 from toolkeep.flow.session_references import References
 from toolkeep.flow.session_state import CLEAN, FALLEN, Earlier, SessionState, Snapshot
 from toolkeep.flow.session_store import SessionStates
+from toolkeep.json_values.pointers import steps_of
 
 SESSIONS: Final = 20_000
 """Sessions in memory, with the values that they know; of others only the state is known."""
@@ -30,6 +32,15 @@ _PLANS: Final = 10_000
 REMOTE: Final = "remote"
 """In a key: the state belongs to a remote caller, not to a session that it names."""
 _OWN: Final = "own"
+
+
+def _reader_of(plan: Plan, arguments: Mapping[str, Any], references: Sequence[UsedReference]) -> ResultReader:
+    """The reader of a result, which may be of the schema in the arguments."""
+    if not plan.answers_schema:
+        return plan.reader
+    # Words of a text that is referred to would be shown as words that the model chose.
+    is_written = all(steps_of(one.pointer)[0] != "schema" for one in references)
+    return reader_of_answer(arguments.get("schema") if is_written else None)
 
 
 class _Held:
@@ -267,12 +278,12 @@ class Flow:
         if self.references is None or not is_typed or plan.shows_text:
             opens, is_secret = session.observe(plan, value, body, arguments)
         else:
-            reader = reader_of_answer(arguments.get("schema")) if plan.answers_schema else plan.reader
+            reader = _reader_of(plan, arguments, references)
             # A tool that was given a text without the model having seen it may repeat it.
             made = self.references.view(
                 session, plan, value, body, repeats_texts=bool(references), reader=reader
             )
-            session.take_in(reader, value, body, arguments)
+            session.take_in(reader, value, body, arguments, repeats_texts=bool(references))
             view, opens, is_secret = made.value, made.opens, made.is_secret
         session.earlier.append(earlier)
         # What was done with a secret is no secret to the tool any more: what comes back later may hold it.

@@ -8,7 +8,7 @@ text says. Bytes and images are shown, and open the session: no argument could h
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -38,8 +38,8 @@ class View(msgspec.Struct):
     """What is shown of a result."""
 
     value: Any
-    texts: list[Any] = []
-    """What its references stand for, in their order: texts, and objects with keys that others chose."""
+    texts: list[str | bytes] = []
+    """What its references stand for, in their order: texts, and other values as JSON."""
     secrets: set[int] = set()
     """The numbers of those that only the user may know."""
     opens: bool = False
@@ -184,10 +184,12 @@ class _Writer:
 
     def hand_over(self, value: Any, *, is_secret: bool) -> Any:
         """A reference in place of a value."""
-        chars = len(value) if type(value) is str else len(msgspec.json.encode(value).decode())
-        return self._hand_all([value], [chars], is_secret=is_secret)[0]
+        if type(value) is str:
+            return self._hand_all([value], [len(value)], is_secret=is_secret)[0]
+        body = msgspec.json.encode(value)
+        return self._hand_all([body], [len(body.decode())], is_secret=is_secret)[0]
 
-    def _hand_all(self, values: list[Any], chars: list[int], *, is_secret: bool) -> list[Any]:
+    def _hand_all(self, values: Sequence[str | bytes], chars: list[int], *, is_secret: bool) -> list[Any]:
         texts, prefix, tool = self.view.texts, self._prefix, self._tool
         at = len(texts)
         if at + len(values) > REFERENCES:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolkeep.flow.session_state import Earlier, SessionState
-from toolkeep.json_values.pointers import escaped
+from toolkeep.json_values.pointers import Place, pointer_at
 from toolkeep.limits import KIB
 
 _SEARCHED_BYTES: Final = 256 * KIB
@@ -44,19 +44,19 @@ def _in_result(earlier: Earlier, wanted: str, body_of: BodyOf) -> Source | None:
         result = msgspec.json.decode(body) if len(body) <= _SEARCHED_BYTES else None
     except (KeyError, OSError, ValueError):  # not kept, or not JSON
         return None
-    waiting = [("", result)]
+    waiting: list[tuple[Place, Any]] = [(None, result)]
     while waiting:
         at, here = waiting.pop()
         if isinstance(here, dict):
-            waiting.extend((f"{at}/{escaped(key)}", inside) for key, inside in here.items())
+            waiting.extend(((at, key), inside) for key, inside in here.items())
         elif isinstance(here, list):
-            waiting.extend((f"{at}/{number}", inside) for number, inside in enumerate(here))
+            waiting.extend(((at, number), inside) for number, inside in enumerate(here))
         elif here is not None and not isinstance(here, bool):
             text = here if isinstance(here, str) else str(here)
             # Not folded, which changes lengths: the excerpt is cut by the place that was found.
             start = text.lower().find(wanted)
             if start >= 0:
-                return Source(earlier.tool, at, _excerpt(text, start, start + len(wanted)))
+                return Source(earlier.tool, pointer_at(at), _excerpt(text, start, start + len(wanted)))
     return None
 
 

@@ -6,6 +6,10 @@ from typing import Any, Final
 
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
 
+Place = tuple["Place", str | int] | None
+"""A place in a value: the one around it and a step. It is small at any depth: pointers to many values below a
+long key take gigabytes."""
+
 
 def escaped(step: str) -> str:
     """Escape one reference token."""
@@ -15,6 +19,15 @@ def escaped(step: str) -> str:
 def pointer(steps: Iterable[str | int]) -> str:
     """Join reference tokens into a pointer."""
     return "".join(["/" + escaped(str(step)) for step in steps])
+
+
+def pointer_at(place: Place) -> str:
+    """The pointer to a place."""
+    steps = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    return pointer(reversed(steps))
 
 
 def steps_of(pointer: str) -> list[str]:

@@ -59,7 +59,7 @@ from toolkeep.execution.runner import Held, Runner, RunnerOnDemand
 from toolkeep.execution.sandbox_runner import SandboxRunner
 from toolkeep.execution.thread_pool import NO_SLOT, NoThread, ThreadPool, is_on_loop, to_end
 from toolkeep.flow.host_session import Session, state_of
-from toolkeep.flow.session_references import SESSION_CHARS
+from toolkeep.flow.session_references import SESSION_BYTES
 from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.host.random_ids import random_digits
 from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
@@ -463,6 +463,9 @@ class Pipeline:
 
     async def _stages(self, state: CallState, slot: Slot) -> ToolResult:
         tool = state.tool = _passed(self._answering(state.request))
+        if not isinstance(state.prepared, ToolCall):
+            # Known before a hook or a check speaks: what they refuse may quote the texts.
+            state.request = _passed(self._with_texts(state.request, tool))
         state.request = request = _passed(await self._prepared(state.request, tool, slot, state.prepared))
         checked = state.checked = _passed(self._validate(request, tool))
         state.passed()
@@ -534,10 +537,7 @@ class Pipeline:
     async def _prepared(
         self, request: ToolCall, tool: RegisteredTool, slot: Held, before: ToolCall | Refusal | None = None
     ) -> ToolCall | Refusal:
-        """The request with texts for references and a copy of its data, after the hooks of the host.
-
-        Hooks run once for a call.
-        """
+        """The request with a copy of its data, after the hooks of the host, which run once for a call."""
         if before is not None:
             if isinstance(before, Refusal):
                 return before
@@ -551,11 +551,6 @@ class Pipeline:
                 written=before.written,
                 written_hash=before.written_hash,
             )
-        if self._views(request):
-            resolved = self._with_texts(request, tool)
-            if isinstance(resolved, Refusal):
-                return resolved
-            request = resolved
         if request.data is not NO_DATA:
             copied = with_data(request, self.recorder.sealed)
             if isinstance(copied, Refusal):
@@ -577,7 +572,8 @@ class Pipeline:
         return is_typed and request.flow is not None and request.kind is CallKind.TOOL
 
     def _with_texts(self, request: ToolCall, tool: RegisteredTool) -> ToolCall | Refusal:
-        if self.flow is None or self.flow.references is None:
+        """The request with texts in place of references, where views are typed."""
+        if self.flow is None or self.flow.references is None or not self._views(request):
             return request
         from toolkeep.keep.resolve_references import with_texts
 
@@ -611,9 +607,11 @@ class Pipeline:
         tool = found if found is not None and self._visible(request) is found else None
         if tool is None or tool.definition.kind != request.kind:
             return Foreseen(request.id, response)
-        prepared = await self._prepared(
-            request, tool, NO_SLOT, None if foreseen is None else foreseen.prepared
-        )
+        before = None if foreseen is None else foreseen.prepared
+        resolved = request if before is not None else self._with_texts(request, tool)
+        if isinstance(resolved, Refusal):
+            return Foreseen(request.id, response, resolved)
+        prepared = await self._prepared(resolved, tool, NO_SLOT, before)
         if isinstance(prepared, Refusal):
             return Foreseen(request.id, response, prepared)
         checked = validate(tool, prepared.arguments, RefusalHistory(), request.agent)
@@ -803,6 +801,9 @@ class Pipeline:
             raise
         finally:
             await state.settle(result)
+        if state.request.references and result.decision is not None:
+            # A path or host may be a text that the caller has not seen. The log names it.
+            result = replace(result, decision=replace(result.decision, touches=()))
         if result.status == "pending" and state.recorded is not None:
             for gave_way in self._pending.put(state.recorded, state.claim):
                 left = CallState.going_on(*gave_way)
@@ -942,7 +943,7 @@ class Pipeline:
 
 def _whole(result: ToolResult, body: bytes) -> Any:
     """What references to a truncated text stand for: all of it, if that is not too long to be kept."""
-    is_kept = type(result.value) is str and len(body) <= SESSION_CHARS
+    is_kept = type(result.value) is str and len(body) <= SESSION_BYTES
     return from_json(body) if is_kept else result.value
 
 

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from toolkeep.calls import Refusal, RegisteredTool, ToolCall, Unreadable, UsedReference, refuse
 from toolkeep.errors import Code
 from toolkeep.flow.session_references import ReferenceRefused, References, resolve
-from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.pointers import escaped, steps_of
 from toolkeep.keep.hooks import parsed_arguments
 
@@ -38,12 +37,12 @@ def with_texts(
         # What was looked through must be what is validated: a host can change its own object meanwhile.
         return request if isinstance(request.arguments, (bytes, str)) else replace(request, arguments=written)
     if not resolved.used:  # only a mark was taken off
-        return replace(request, arguments=resolved.arguments)
-    body = canonical_bytes(written)
+        return replace(request, arguments=written)
+    body = resolved.written
     has_secrets = tool.arguments.secrecy.has_secrets
     return replace(
         request,
-        arguments=resolved.arguments,
+        arguments=written,
         references=resolved.used,
         written=b"" if has_secrets else body,
         written_hash=sealed(body) if has_secrets else hashlib.sha256(body).hexdigest(),
