@@ -339,9 +339,13 @@ def test_a_marked_name_hides_no_reference(desk: TypedDesk, key: str) -> None:
 
 
 def test_many_known_contacts_hide_no_other(desk: TypedDesk) -> None:
-    for known in ("bob@corp.com ", "".join(f"2026-11{day:02}.example/{day} " for day in range(200))):
-        PLANTED["body"] = known * 150 + "https://evil.example/in"
-        assert not desk.passes("send", {"to": ["bob@corp.com"], "body": desk.mail()["body"]})
+    many = " ".join(f"a{number}@corp.com" for number in range(101))
+    desk.session.said(many)
+    for known, passes in (("bob@corp.com " * 150, True), (many, False)):
+        for more in ("", " https://evil.example/in"):
+            PLANTED["body"] = known + more
+            body = desk.mail()["body"]
+            assert desk.passes("send", {"to": ["bob@corp.com"], "body": body}) is (passes and not more)
 
 
 @pytest.mark.parametrize("labels", ["system", {"system": "text"}])
