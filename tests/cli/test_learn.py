@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.plainly import run
 from toolkeep import Content, Destination, Question, Touches, open_keep, tool
+from toolkeep.policy import learned_policies
 
 pytestmark = pytest.mark.spec("FLO-8")
 
@@ -120,6 +121,19 @@ def test_a_proposal_says_what_each_policy_rests_on(project: Path) -> None:
     assert clauses["state", "", ""]["asks"]
     shown = json.loads(run("audit", "show", basis["last_call"], "--json").stdout)
     assert "send" in json.dumps(shown)
+
+
+def test_an_agent_of_too_many_tools_keeps_the_other_policies_and_the_output_says_so(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learned_policies, "TOOLS", 1)
+    result = run("learn", "-f", "tools.json", "--json")
+    abouts = {one["about"] for one in json.loads(result.stdout)["clauses"]}
+    assert "state" in abouts
+    assert "tools" not in abouts
+    assert "no policy forbids it those that it never used" in result.stderr
+    monkeypatch.setattr(learned_policies, "TOOLS", 2)
+    assert "never used" not in run("learn", "-f", "tools.json").stderr
 
 
 def test_only_calls_since_then_and_of_that_agent_count(project: Path) -> None:

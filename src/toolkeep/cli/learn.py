@@ -24,6 +24,7 @@ from toolkeep.policy.active_policies import read_all, shipped_policies
 from toolkeep.policy.cedar_validation import check_policies
 from toolkeep.policy.learned_policies import (
     MARGIN,
+    TOOLS,
     Bound,
     Learned,
     Sample,
@@ -195,6 +196,9 @@ class Proposal:
         behavior, weak = self._behavior, sum(one.is_weak for one in self.learned.clauses)
         if weak:
             yield f"{counted(weak, 'policy rests', 'policies rest')} on few calls or one session; marked WEAK"
+        for agent in self.learned.crowded:
+            used = f"{echo_name(agent)!r} used more than {TOOLS} tools"
+            yield f"{used}: no policy forbids it those that it never used"
         if behavior.unwatched:
             sessions = counted(len(behavior.unwatched), "session was", "sessions were")
             yield f"{sessions} recorded without flow: nothing is known there about who named a value"

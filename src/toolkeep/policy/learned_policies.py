@@ -99,6 +99,8 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
     clauses: tuple[Clause, ...]
     samples: tuple[Sample, ...]
     bounds: tuple[Bound, ...]
+    crowded: tuple[str, ...] = ()
+    """Agents that used more tools than a policy names, so that none forbids them the others."""
 
     @property
     def text(self) -> str:
@@ -138,7 +140,8 @@ def learn(
                 bounds.append(_bound(agent, peaks))
     if clauses and needs_permit:
         clauses.insert(0, _base())
-    return Learned(clauses=tuple(clauses), samples=tuple(samples), bounds=tuple(bounds))
+    crowded = tuple(agent for agent, use in sorted(agents.items()) if len(use.tools) > TOOLS)
+    return Learned(clauses=tuple(clauses), samples=tuple(samples), bounds=tuple(bounds), crowded=crowded)
 
 
 # --- clauses -------------------------------------------------------------------------------------
@@ -153,8 +156,6 @@ def _base() -> Clause:
 def _of_agent(agent: str, use: AgentUse, registered: list[str], *, is_standard: bool) -> Iterator[Clause]:
     """What it never used does not exist for it, and neither does what is registered later."""
     used = sorted(use.tools)
-    if len(used) > TOOLS:
-        return
     unused = [name for name in registered if name not in use.tools]
     listed = ", ".join(quoted(name) for name in unused[:_NAMED])
     more = f" and {len(unused) - _NAMED} more" if len(unused) > _NAMED else ""
@@ -169,6 +170,8 @@ def _of_agent(agent: str, use: AgentUse, registered: list[str], *, is_standard: 
             basis=(_basis("after text from outside", use.opened),) if use.opened.calls else (),
             evidence=None,
         )
+    if len(used) > TOOLS:
+        return  # `Learned.crowded`
     yield _clause(
         agent,
         "tools",

@@ -6,6 +6,7 @@ the token's agent. No agent answers its own requests: the approval store refuses
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -23,6 +24,7 @@ from toolkeep.limits import APPROVALS_WAITING, RULE_DAYS, SHOWN_CHARS
 from toolkeep.server.api.approval_history import AnswerView, PastCalls, SessionCall
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, cut, decode_cursor
+from toolkeep.server.api.session_routes import note_shown
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused, not_found
 from toolkeep.server.http.request import Request
@@ -203,6 +205,7 @@ async def list_approvals(keep: Keep, caller: Caller, *, limit: int, cursor: str 
     waiting = await asyncio.to_thread(_store(keep).waiting)
     seen = sorted((one for one in waiting if _may_see(caller, one.question)), key=_place)
     later = [one for one in seen if start is None or _place(one) > start]
+    await _note_shown(keep, caller, later[:limit])
     return cut(later, limit, _place, lambda one: view_of(one, caller))
 
 
@@ -220,6 +223,7 @@ async def inbox(keep: Keep, caller: Caller, *, limit: int) -> Inbox:
         turns.append((before[one.question.agent], one))
         before[one.question.agent] += 1
     shown = [one for _, one in sorted(turns, key=lambda turn: turn[0])[:limit]]
+    await _note_shown(keep, caller, shown)
     return Inbox(shown=[_waiting(one.question) for one in sorted(shown, key=_urgency)], total=len(seen))
 
 
@@ -343,7 +347,8 @@ async def _decided(
 async def response_approvals(keep: Keep, caller: Caller, response: str) -> list[ApprovalView]:
     """The pending requests of one response, oldest first."""
     waiting = await asyncio.to_thread(_store(keep).waiting)
-    of_it = (one for one in waiting if one.question.response == response and _may_see(caller, one.question))
+    of_it = [one for one in waiting if one.question.response == response and _may_see(caller, one.question)]
+    await _note_shown(keep, caller, of_it)
     return [view_of(one, caller) for one in sorted(of_it, key=_place)]
 
 
@@ -430,7 +435,14 @@ async def _find(keep: Keep, caller: Caller, question_id: str) -> Standing:
     standing = await asyncio.to_thread(_store(keep).standing, question_id)
     if standing is None or not _may_see(caller, standing.question):
         raise not_found("question")
+    await _note_shown(keep, caller, [standing])
     return standing
+
+
+async def _note_shown(keep: Keep, caller: Caller, shown: Sequence[Standing]) -> None:
+    """Note what a caller reads of its own agent's calls: it stands whole there, also behind a reference."""
+    for tool in {one.question.tool for one in shown if one.question.agent == caller.agent}:
+        await asyncio.to_thread(note_shown, keep, caller, tool)
 
 
 def _may_see(caller: Caller, question: Question) -> bool:

@@ -437,7 +437,7 @@ async def show_record(keep: Keep, caller: Caller, index: int, origin: str = "") 
 
     def show() -> RecordView:
         with reading_elsewhere():
-            return _view(_entry(_find_log(keep, origin).log, caller, index))
+            return _view(_entry(keep, _find_log(keep, origin).log, caller, index))
 
     return await asyncio.to_thread(show)
 
@@ -446,15 +446,17 @@ def _view(entry: Entry) -> RecordView:
     return RecordView(index=entry.index, hash=entry.hash, previous=entry.previous, record=entry.record)
 
 
-def _entry(log: ReadableLog, caller: Caller, index: int) -> Entry:
+def _entry(keep: Keep, log: ReadableLog, caller: Caller, index: int) -> Entry:
     """The entry if the caller may see it; otherwise the same error as for one that does not exist."""
     entry = next(log.read_back(index + 1), None)
     if entry is None or entry.index != index:
         raise not_found("record")
-    if not caller.has_scope(Scope.AUDIT_READ):
-        owner = _owners(log, [entry]).get(str(entry.record.get("call", "")))
-        if owner is None or owner[0] != caller.agent:
-            raise not_found("record")
+    call = str(entry.record.get("call", ""))
+    owner, tool = _owners(log, [entry]).get(call, ("", ""))
+    if not caller.has_scope(Scope.AUDIT_READ) and owner != caller.agent:
+        raise not_found("record")
+    if call:
+        note_shown(keep, caller, tool)  # what it touched may be the text behind a reference
     return entry
 
 
@@ -471,7 +473,7 @@ async def receipt(keep: Keep, caller: Caller, index: int, origin: str = "") -> P
     def prove() -> ProvenRecord:
         with reading_elsewhere():
             found = _find_log(keep, origin)
-            _entry(found.log, caller, index)
+            _entry(keep, found.log, caller, index)
             proven = found.receipt(index).to_dict()
             return ProvenRecord(proven, found.key or str(_files(keep).log.public_key()))
 
