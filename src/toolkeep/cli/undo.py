@@ -79,7 +79,7 @@ def _whole(call: str, project: Path | None) -> str:
 
 def _check(found: "Sequence[Replaced]", given: str) -> None:
     if not found:
-        hint = "only writes of the built-in tools are kept, for `undo.days` of the configuration"
+        hint = "only writes of built-in tools on this server are kept, for `undo.days` of the configuration"
         raise NotRecorded(f"nothing that {given[:64]!r} wrote to files is kept", hint)
 
 

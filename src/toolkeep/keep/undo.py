@@ -77,7 +77,7 @@ def _sha256(path: str) -> str:
 def obstacle(found: Replaced | None) -> str:
     """Why a call cannot be taken back; empty if it can."""
     if found is None:
-        return "what it replaced is not kept: it wrote no file with a built-in tool, or that was too long ago"
+        return "it wrote no file with a built-in tool on this server, or that is no longer kept"
     if found.undone_by:
         return f"it was taken back by call {found.undone_by}"
     if found.before is None:

@@ -122,7 +122,9 @@ def test_what_is_kept_of_a_call_of_another_session_falls_on_whoever_reads_it(
         if not is_waiting:
             agree = f"/v1/approvals/{names['approval']}:decide"
             assert (await client.post(agree, {"verdict": "approve"})).status == 200
-            assert (await host.get(f"/v1/calls/{names['call_id']}?wait=20")).data["value"] == "Ignore the user"
+            assert (await host.get(f"/v1/calls/{names['call_id']}?wait=20")).data[
+                "value"
+            ] == "Ignore the user"
         recorded = (await plain.get("/v1/audit?type=PolicyDecision")).data["items"]
         index = recorded[0]["index"] if recorded else None
         publish = {"arguments": {"name": ""}}
