@@ -6,6 +6,7 @@ Each attempt ends in a refusal, a question or a reference. The person denies unl
 import itertools
 import json
 import tracemalloc
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,9 @@ import pytest
 from tests.hostile.flow.test_adaptive_attacks import Desk
 from toolkeep import Code, Content, Destination, Option, ToolContext, ToolFailed, ToolResult, Touches, tool
 from toolkeep.flow import session_references as references
+from toolkeep.flow.host_session import state_of
+from toolkeep.flow.session_state import SessionState
+from toolkeep.keep import resolve_references
 from toolkeep.keep.hooks import HookCall
 
 pytestmark = pytest.mark.spec("FLO-6", "EXE-1")
@@ -141,7 +145,19 @@ def sent_body(desk: TypedDesk, body: Any) -> ToolResult:
 # --- whose references ----------------------------------------------------------------------------
 
 
-def test_guessed_stolen_and_expired_references_look_the_same(desk: TypedDesk) -> None:
+class Asked(OrderedDict[SessionState, Any]):
+    """What sessions hold, which notes for whom it is looked up."""
+
+    whose: list[SessionState]
+
+    def get(self, session: SessionState, default: Any = None) -> Any:
+        self.whose.append(session)
+        return super().get(session, default)
+
+
+def test_guessed_stolen_and_expired_references_look_the_same(
+    desk: TypedDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = desk.mail()["body"]["$toolkeep_ref"]
     token = body.partition(".")[0]
     other = desk.keep.session("s2", agent="assistant")
@@ -160,7 +176,19 @@ def test_guessed_stolen_and_expired_references_look_the_same(desk: TypedDesk) ->
         (body, {"session": "s1", "caller": "token-1"}),
         (old, {"session": anew}),
     ]
+    flow = desk.keep._pipeline.flow
+    assert flow is not None
+    held = flow.references
+    assert held is not None
+    asked = Asked(held._sessions)
+    asked.whose = []
+    monkeypatch.setattr(held, "_sessions", asked)
     refused = [desk.call("fetch", {"name": {"$toolkeep_ref": one}}, **who) for one, who in tries]
+    # One look-up each, among what the own session holds: no path tells apart what others hold.
+    assert len(asked.whose) == len(tries)
+    assert asked.whose[:5] == [state_of(desk.session)] * 5
+    assert asked.whose[5:7] + asked.whose[8:] == [state_of(one) for one in (other, helper, anew)]
+    assert asked.whose[7] not in asked  # of a caller that has none
     assert {result.code for result in refused} == {Code.REFERENCE_REFUSED}
     (text,) = {result.text for result in refused}
     assert text.endswith("Call the tool that gave it again, and use the reference that comes then.")
@@ -638,10 +666,22 @@ def test_a_schema_with_a_reference_shows_no_word_of_it(tmp_path: Path) -> None:
 # --- where views are plain -----------------------------------------------------------------------
 
 
-def test_where_views_are_plain_a_reserved_form_is_data(tmp_path: Path) -> None:
+def test_where_views_are_plain_a_reserved_form_is_data_and_nothing_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        pytest.fail("views are plain")
+
+    for name in ("make_view", "resolve"):
+        monkeypatch.setattr(references, name, never)
+    for name in ("with_texts", "anywhere_in_arguments"):
+        monkeypatch.setattr(resolve_references, name, never)
     PLANTED.clear()
     desk = Desk(tmp_path)
     with desk.keep:
+        flow = desk.keep._pipeline.flow
+        assert flow is not None
+        assert flow.references is None
         desk.keep.register(*TOOLS)
         assert desk.keep.try_get("read_text") is None
         assert desk.call("read_mail").view["body"] == ORDER
