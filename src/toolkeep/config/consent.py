@@ -196,9 +196,10 @@ class ConsentItems:
         for index, issuer in enumerate(identity.get("issuers") or ()):
             said = f"with keys from {issuer['keys']}" if issuer.get("keys") else "with the keys that it names"
             reached = f", reached at {issuer['host']}" if issuer.get("host") else ""
-            what = f"tokens of {issuer['issuer']} for {issuer['audience']} count, {said}{reached}"
-            yield self._effect("grants", visible(what), f"/identity/issuers/{index}")
             pointer, page = f"/identity/issuers/{index}", issuer.get("page") or {}
+            if issuer.get("grants"):  # without them, its access tokens are refused
+                what = f"tokens of {issuer['issuer']} for {issuer['audience']} count, {said}{reached}"
+                yield self._effect("grants", visible(what), pointer)
             yield from self._claim_grants(issuer["issuer"], issuer.get("grants") or (), f"{pointer}/grants")
             if page:
                 secret = (
@@ -207,7 +208,7 @@ class ConsentItems:
                     else ""
                 )
                 what = f"people sign in to the page with {issuer['issuer']} as {page['client_id']}{secret}"
-                yield self._effect("grants", visible(what), f"{pointer}/page")
+                yield self._effect("grants", visible(f"{what}, {said}{reached}"), f"{pointer}/page")
                 yield from self._claim_grants(issuer["issuer"], page["grants"], f"{pointer}/page/grants")
 
     def _claim_grants(self, issuer: str, grants: Sequence[Any], pointer: str) -> Iterator[Effect]:

@@ -21,6 +21,7 @@ from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
 ROLES = (
     ClaimGrant(claims={"groups": "admins"}, agent="staff", scopes=("admin",)),
     ClaimGrant(claims={"groups": "keepers"}, agent="staff", scopes=("approver",)),
+    ClaimGrant(claims={"groups": "editors"}, agent="staff", scopes=("editor",)),
     ClaimGrant(claims={"groups": "staff"}, agent="staff", scopes=("viewer",)),
 )
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -135,6 +136,26 @@ def test_a_person_signs_in_with_the_role_of_their_claims(keep: Keep) -> None:
     assert (asked["code_challenge_method"], asked["scope"], "prompt" in asked) == ("S256", "openid", False)
     assert done.status == 200
     assert pages == [200, 403]  # an approver, and no more
+
+
+@pytest.mark.spec("IDN-2")
+@pytest.mark.parametrize(
+    ("group", "statuses"),
+    [
+        ("staff", [200, 403, 403, 403]),
+        ("keepers", [200, 200, 403, 403]),
+        ("editors", [200, 403, 200, 403]),
+        ("admins", [200, 200, 200, 200]),
+    ],
+)
+def test_each_role_opens_its_own_pages(keep: Keep, group: str, statuses: list[int]) -> None:
+    async def act(browser: Browser) -> Any:
+        await browser.begin()
+        await browser.finish({"groups": [group]})
+        pages = ("policies", "approvals", "definitions/new", "tokens")
+        return [(await browser.get(f"/ui/{page}")).status for page in pages]
+
+    assert browse(keep, act) == statuses
 
 
 POLICY = '@id("mine")\npermit (principal, action, resource);'
