@@ -147,8 +147,8 @@ def test_what_cannot_be_taken_back_says_why(tmp_path: Path) -> None:
     async def body(keep: Keep) -> None:
         for call, why in (
             (await write(keep, "large.txt", "small"), "larger than"),
-            ("0" * 32, "is not kept"),
-            ((await keep.call("read_file", {"path": "large.txt"}, agent="writer")).call_id, "is not kept"),
+            ("0" * 32, "on this server"),
+            ((await keep.call("read_file", {"path": "large.txt"}, agent="writer")).call_id, "on this server"),
         ):
             with pytest.raises(NotRecorded, match=why):
                 await keep.undo(call, agent="writer")
@@ -186,7 +186,7 @@ def test_nothing_is_kept_where_the_configuration_says_so(tmp_path: Path) -> None
     async def body(keep: Keep) -> None:
         call = await write(keep, "a.txt", "one")
         assert keep.replaced(call=call) == ()
-        with pytest.raises(NotRecorded, match="is not kept"):
+        with pytest.raises(NotRecorded, match="on this server"):
             await keep.undo(call, agent="writer")
 
     (tmp_path / ".agent").mkdir()
