@@ -283,7 +283,7 @@ def send_away() -> str:
 def test_a_report_is_shown_with_and_without_the_logs_of_other_servers() -> None:
     lost = Finding(kind=Kind.MISSING, message="<gone>", index=1)
     report = Report(
-        log="b", origin="o", records=3, covered=3, torn_bytes=0, key="k", outside=(), findings=(lost,)
+        log="b", origin="o", records=3000, covered=2000, torn_bytes=0, key="k", outside=(), findings=(lost,)
     ).to_dict()
     own = {**report, "is_intact": True, "findings": []}
     template = Renderer(Assets())._environment.get_template("parts/verified.html")
@@ -291,3 +291,19 @@ def test_a_report_is_shown_with_and_without_the_logs_of_other_servers() -> None:
     shown = template.render(report={**own, "others": [own, report]})
     assert shown.count("b: intact.") == shown.count("b: not intact.") == 1
     assert "missing: record 1: &lt;gone&gt;" in shown
+    assert "3,000 records, 2,000 under a signed checkpoint, 1,000 not covered yet" in shown
+
+
+@pytest.mark.spec("WEB-2")
+def test_each_figure_of_an_agent_leads_to_just_these_calls(keep: Keep) -> None:
+    keep.register(misbehave)
+    calls(keep)
+    keep.call_sync("misbehave", {"how": "x"}, agent="operator")
+
+    async def act(visitor: Visitor) -> dict[str, list[tuple[str, str]]]:
+        page = html.unescape((await visitor.get("/ui/agents")).body.decode())
+        links = re.findall(r'href="/ui/audit(\?agent=operator[^"]*)">([^<]*)<span class="sr">([^<]*)', page)
+        return {shown + hidden: await timeline(visitor, query) for query, shown, hidden in links}
+
+    found = {text: len(listed) for text, listed in visit(keep, act).items()}
+    assert found == {"4 calls of operator": 4, "1 failed of operator": 1, "2 refused of operator": 2}

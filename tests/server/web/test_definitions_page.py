@@ -1,11 +1,14 @@
 """Definitions made, changed and deleted on the page, by the functions of the API."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.server.talk import Response
+from tests.server.web.conftest import Reader
 from tests.server.web.test_app import Visitor, visit
 from toolkeep import Keep
 
@@ -86,6 +89,13 @@ def test_what_is_wrong_is_said_at_its_field_while_it_is_typed(
     assert slot in errors(answer)
 
 
+def test_two_parameters_of_one_name_are_said_once_and_plainly(keep: Keep) -> None:
+    twice = [*FIELDS, ("p.k1.name", "weight"), ("p.k1.type", "integer"), ("p.k1.description", "Again.")]
+    answer = visit(keep, lambda visitor: visitor.post("/ui/definitions:check", twice))
+    said = "parameter &#39;weight&#39; is defined twice: give each its own name"
+    assert errors(answer) == {"parameters": said}
+
+
 def test_what_is_right_has_no_error(keep: Keep) -> None:
     answer = visit(keep, lambda visitor: visitor.post("/ui/definitions:check", FIELDS))
     assert (errors(answer), "It can be kept" in answer.body.decode()) == ({}, True)
@@ -93,3 +103,23 @@ def test_what_is_right_has_no_error(keep: Keep) -> None:
 
 def test_a_tool_that_is_not_stored_has_no_form(keep: Keep) -> None:
     assert visit(keep, lambda visitor: visitor.get("/ui/definitions/add")).status == 404
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_problem_is_shown_once_its_field_was_left_or_the_form_sent(read: Callable[..., Reader]) -> None:
+    page = read().go("/ui/definitions/new")
+    name, version = page.get_by_label("Tool name"), page.get_by_label("Version")
+    problem = page.locator("#error-name")
+    name.fill("Send Parcel")
+    expect(problem).to_contain_text("lower-case")
+    expect(problem).to_be_hidden()
+    expect(name).to_have_attribute("aria-invalid", "false")
+    version.focus()
+    expect(problem).to_be_visible()
+    expect(name).to_have_attribute("aria-invalid", "true")
+    version.fill("1.1.0")
+    parameter = page.locator("#error-p-k0")
+    expect(parameter).to_contain_text("needs a name")
+    expect(parameter).to_be_hidden()
+    page.get_by_role("button", name="Create").click()
+    expect(parameter).to_be_visible()

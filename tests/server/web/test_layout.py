@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -9,7 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.server.api.test_drift_routes import told
 from tests.server.web.conftest import Reader, World
+from toolkeep.server.api.statistics import Statistics
 
 Read = Callable[..., Reader]
 
@@ -175,3 +178,123 @@ def test_the_door_says_how_to_make_a_link_to_this_very_server(browser: Browser, 
     page.goto(f"{world.url}/ui/")
     expect(page.locator("#command")).to_have_text(f"toolkeep token link --address {world.url}")
     page.close()
+
+
+@pytest.mark.spec("WEB-2")
+def test_filters_of_each_list_are_in_the_address_and_back_undoes_them(read: Read, world: World) -> None:
+    world.keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer", session="desk")
+    reader = read()
+    for path, field, value, shown in (
+        ("/ui/tools", "State", "disabled", ".table .tool-name"),
+        ("/ui/sessions", "Agent", "ada", ".sessions-table"),
+        ("/ui/agents", "Agent", "ada", "[data-agent=writer]"),
+    ):
+        page = reader.go(path)
+        expect(page.locator(shown).first).to_be_visible()
+        page.get_by_label(field, exact=True).select_option(value)
+        expect(page.locator(shown)).to_have_count(0)
+        assert page.url == f"{world.url}{path}?{field.lower()}={value}"
+        page.reload()
+        expect(page.get_by_label(field, exact=True)).to_have_value(value)
+        expect(page.locator(shown)).to_have_count(0)
+        page.go_back()
+        expect(page.locator(shown).first).to_be_visible()
+        expect(page.get_by_label(field, exact=True)).to_have_value("")
+    for path, shown in (("/ui/tools", ".table .tool-name"), ("/ui/agents", ".matrix tbody tr")):
+        page = reader.go(path)
+        page.get_by_label("Search tools").press_sequentially("price")
+        expect(page.locator(shown)).to_have_count(1)
+        page.go_back()  # one step for the five letters
+        expect(page.locator(shown).nth(1)).to_be_visible()
+
+
+@pytest.mark.spec("WEB-2")
+def test_an_outcome_has_the_focus_and_is_seen_without_scrolling_on_a_phone(read: Read, world: World) -> None:
+    with ThreadPoolExecutor(1) as threads:  # this one has the event loop of the browser
+        threads.submit(told, world.keep, "ada", "2026-11-01T10:00:00.000+00:00", "a.example").result()
+    reader = read(viewport={"width": 390, "height": 844})
+    page = reader.go("/ui/policies/edit")
+
+    def seen(text: str) -> None:
+        shown = page.locator("[tabindex='-1'].message", has_text=text)
+        expect(shown).to_be_focused()
+        expect(shown).to_be_in_viewport()
+
+    page.get_by_label("Name", exact=True).fill("cheap")
+    page.get_by_label("to confirm").fill("cheep")
+    page.get_by_role("button", name="Put in force").click()
+    seen("the typed name is not the one that is shown")
+    # Of what nobody clicked it takes no focus.
+    answer: Any = {"headers": {"hx-retarget": "#messages"}, "content_type": "text/html", "status": 422}
+    body = '<p tabindex="-1" data-focus>Not while you type.</p>'
+    reader.context.route("**/policies:check", lambda route: route.fulfill(**answer, body=body))
+    name = page.get_by_label("Name", exact=True)
+    name.press_sequentially("er")
+    expect(page.locator("#messages")).to_have_text("Not while you type.")
+    expect(name).to_be_focused()
+
+    reader.go("/ui/policies")
+    page.get_by_label("Tool", exact=True).fill("price")
+    page.get_by_role("button", name="Explain").click()
+    seen("this call of price")
+
+    reader.go("/ui/tokens")
+    page.get_by_label("Name", exact=True).fill("night shift")
+    page.get_by_text("audit:read", exact=True).click()
+    page.get_by_role("button", name="Make the token").click()
+    seen("Copy the token now")
+    for button, text in (("Rotate night shift", "Copy the token now"), ("Revoke night shift", "is revoked")):
+        page.get_by_role("button", name=button).first.click()
+        page.get_by_role("button", name="Yes").click()
+        seen(text)
+
+    reader.go("/ui/agents")
+    page.get_by_role("button", name="Seen").click()
+    seen("What ada did is marked as seen.")
+
+
+@pytest.mark.spec("WEB-2")
+def test_counts_follow_while_older_calls_are_counted(
+    read: Read, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = read()
+    note = "Older calls are still being counted."
+    for path, shown, before, after in (
+        ("/ui/agents", "[data-label=Calls]", "0", "1"),
+        ("/ui/policies", ".policy .hits", "1 hit", "2 hits"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(Statistics, "is_counting", property(lambda _: True))
+            page = reader.go(path)
+            page.locator("details:not(.may)").evaluate_all("all => all.forEach(one => (one.open = true))")
+            expect(page.get_by_text(note)).to_be_visible()
+            expect(page.locator(shown, has_text=before).first).to_be_visible()
+            world.keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
+        expect(page.locator(shown, has_text=after)).to_be_visible()
+        expect(page.get_by_text(note)).to_have_count(0)
+        assert page.locator("#content details").evaluate_all("all => all.every(one => one.open)")
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_chart_says_time_and_values_of_a_point_and_leads_to_its_calls(read: Read, world: World) -> None:
+    world.keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
+    reader = read(viewport={"width": 1280, "height": 844})
+    reader.context.route("**/ui/events", lambda _: None)  # no news: it is drawn once
+    page = reader.go("/ui/")
+    chart, said = page.locator("#calls-chart"), page.locator("#calls-chart .chart-at")
+    chart.locator(".u-over").click(position={"x": 5, "y": 20})
+    page.wait_for_url("**/ui/audit?since=*&until=*")
+    expect(page.get_by_text("No record fits")).to_be_visible()
+    reader.go("/ui/")
+    chart.locator(".u-over").hover(position={"x": 5, "y": 20})
+    expect(said).to_contain_text("went well 0 · refused 0 · failed 0")
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    for _ in range(200):  # to the interval of the call
+        if "went well 1" in said.inner_text():
+            break
+        page.keyboard.press("ArrowRight")
+    expect(page.locator("#announce")).to_contain_text("went well 1 · refused 0")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/audit?since=*&until=*")
+    expect(page.locator(".records a.tool-name")).to_have_text(["price"])

@@ -28,13 +28,18 @@ async def _show(service: Service, request: PageRequest) -> Response:
     if request.wants_part:
         part = "parts/access_rows.html" if request.query["cursor"] else "parts/access.html"
         return request.renderer.page(request, part, **await _matrix(service, request))
-    agents = await agent_routes.list_agents(service, request.caller)
-    data = await _matrix(service, request)
-    is_counting = service.statistics.is_counting
+    data = {**await _matrix(service, request), **await _counted(service, request)}
     news = await drift_routes.list_drift(service) if request.caller.has_scope(Scope.AUDIT_READ) else []
-    return request.renderer.page(
-        request, "agents.html", agents=agents, is_counting=is_counting, news=news, **data
-    )
+    return request.renderer.page(request, "agents.html", news=news, **data)
+
+
+async def _counts(service: Service, request: PageRequest) -> Response:
+    return request.renderer.page(request, "parts/agent_counts.html", **await _counted(service, request))
+
+
+async def _counted(service: Service, request: PageRequest) -> dict[str, Any]:
+    agents = await agent_routes.list_agents(service, request.caller)
+    return {"agents": agents, "is_counting": service.statistics.is_counting}
 
 
 async def _seen(service: Service, request: PageRequest) -> Response:
@@ -44,7 +49,7 @@ async def _seen(service: Service, request: PageRequest) -> Response:
     confirmed = page_confirmation(request, form)
     await drift_routes.acknowledge(service.keep, confirmed, body.agent, body.until)
     news = await drift_routes.list_drift(service)
-    return request.renderer.page(request, "parts/drift.html", news=news)
+    return request.renderer.page(request, "parts/drift.html", news=news, seen=body.agent)
 
 
 async def _matrix(service: Service, request: PageRequest) -> dict[str, Any]:
@@ -74,6 +79,7 @@ def _text(name: str, longest: int = 256) -> Parameter:
 
 
 ROUTES: Final = (
+    page_route("GET", "/ui/agents/counts", _counts, (Scope.POLICIES_READ,)),
     page_route("POST", "/ui/agents:seen", _seen, (Scope.ADMIN,)),
     page_route(
         "GET",

@@ -91,7 +91,7 @@ async def _problems(
 
 def _add(errors: dict[str, list[str]], slot: str, problem: dict[str, str]) -> None:
     fix = problem.get("fix", "")
-    where = problem["field"] if slot in ("more", "parameters") else ""
+    where = problem["field"] if slot in ("more", "parameters") and slot != problem["field"] else ""
     said = f"{where} {problem['message']}".strip() + (f": {fix}" if fix else "")
     if said not in errors.setdefault(slot, []):
         errors[slot].append(said)

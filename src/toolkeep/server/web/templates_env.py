@@ -171,6 +171,7 @@ class Renderer:
             "caller": session.caller if session else None,
             "session": session,
             "path": request.path,
+            "is_change": request.method != "GET",
             "nonce": request.nonce,
             "Scope": Scope,
         }

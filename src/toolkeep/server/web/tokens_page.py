@@ -27,6 +27,7 @@ async def _data(service: Service, request: PageRequest, **more: Any) -> dict[str
         "agents": sorted(service.keep.agents) if caller.has_scope(Scope.ADMIN) else [caller.agent],
         "days": _DAYS,
         "made": None,
+        "revoked": "",
         **more,
     }
 
@@ -55,7 +56,9 @@ async def _rotate(service: Service, request: PageRequest) -> Response:
 async def _revoke(service: Service, request: PageRequest) -> Response:
     await token_routes.revoke_token(service.tokens, request.caller, request.names["id"])
     service.authenticator.forget()
-    return request.renderer.page(request, "parts/tokens.html", **await _data(service, request))
+    data = await _data(service, request)
+    revoked = next(one.name for one in data["tokens"] if one.id == request.names["id"])
+    return request.renderer.page(request, "parts/tokens.html", **{**data, "revoked": revoked})
 
 
 _SCOPES: Final = (Scope.TOKENS,)

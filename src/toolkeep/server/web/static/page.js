@@ -103,7 +103,7 @@ function settle(root) {
   for (const area of root.querySelectorAll("textarea:is([data-json], [data-lines]):not([data-edited])")) edit(area);
   for (const slot of root.querySelectorAll("[data-error-for]")) {
     const field = document.getElementById(slot.dataset.errorFor);
-    if (field?.matches("input, select, textarea")) field.setAttribute("aria-invalid", String(slot.textContent.trim() !== ""));
+    if (field?.matches("input, select, textarea")) field.setAttribute("aria-invalid", String(slot.textContent.trim() !== "" && slot.checkVisibility()));
   }
   // Each once: what is put into another part of the page later takes nobody's focus.
   const first = root.querySelector("[data-focus]");
@@ -123,7 +123,9 @@ document.addEventListener("htmx:before:swap", (event) => {
   if (request.method === "GET" && !sourceElement.isConnected) event.preventDefault();
 });
 
-document.addEventListener("htmx:after:swap", () => {
+document.addEventListener("htmx:after:swap", ({ detail }) => {
+  // A refusal of what nobody clicked, as of a check while typing, takes nobody's focus.
+  if (!/click|submit/.test(detail.ctx.sourceEvent?.type)) document.querySelector("#messages [data-focus]")?.removeAttribute("data-focus");
   settle(document);
   // What had the focus and was replaced has it again.
   if (focused && document.activeElement === body) document.getElementById(focused)?.focus({ preventScroll: true });
@@ -152,11 +154,9 @@ document.addEventListener("click", async (event) => {
   if (button.dataset.copy) await copy(button);
   else if ("lock" in button.dataset) showLock(button);
   else if (button.getAttribute("role") === "tab") selectTab(button);
-  else if (button.dataset.add) addParameter(button);
-  else if ("remove" in button.dataset) removeParameter(button);
   else if (button.id === "theme") nextTheme(button);
   else if ("why" in button.dataset) showWhy(button);
-  else if ("line" in button.dataset) goTo(button);
+  else if ("line" in button.dataset) (await import(body.dataset.editor)).goTo(button);
   else if ("dismissStart" in button.dataset) dismissStart();
 });
 
@@ -275,39 +275,7 @@ function nameTheme(button, theme) {
   button.setAttribute("aria-label", button.title);
 }
 
-// --- the list of parameters of a definition ----------------------------------------------------------------------
-
-let added = 0;
-
-function addParameter(button) {
-  const list = document.getElementById(button.dataset.add);
-  const template = document.getElementById("parameter-template");
-  const made = template.content.cloneNode(true);
-  const mark = `n${++added}`;
-  for (const element of made.querySelectorAll("[id],[for],[name],[aria-describedby],[aria-labelledby]"))
-    for (const attribute of ["id", "for", "name", "aria-describedby", "aria-labelledby"])
-      if (element.hasAttribute(attribute))
-        element.setAttribute(attribute, element.getAttribute(attribute).replaceAll("__", mark));
-  const card = made.firstElementChild;
-  list.append(card);
-  htmx.process(card);
-  settle(card);
-  card.querySelector("input").focus();
-  announce(`Parameter added; there are ${list.children.length} now`);
-  changed(list);
-}
-
-function removeParameter(button) {
-  const card = button.closest(".param-card");
-  const list = card.parentElement;
-  const named = card.querySelector("input").value || "without a name";
-  const next = card.nextElementSibling ?? card.previousElementSibling;
-  card.remove();
-  (next?.querySelector("input") ?? document.querySelector(`[data-add="${list.id}"]`)).focus();
-  announce(`Parameter ${named} removed; ${list.children.length} left`);
-  changed(list);
-}
-
+// What a script did to a form counts as if a person had.
 const changed = (element) => element.closest("form")?.dispatchEvent(new Event("change", { bubbles: true }));
 
 // --- live --------------------------------------------------------------------------------------------------------
@@ -414,12 +382,14 @@ function draw(chart) {
   const grid = { stroke: "rgb(128 128 128 / 16%)", width: 1 };
   const axis = { stroke: soft, grid, ticks: grid, font: "11px system-ui", size: 32 };
   const unit = chart.dataset.unit ?? "";
-  new uPlot(
+  const said = Object.assign(document.createElement("p"), { className: "chart-at" });
+  const plot = new uPlot(
     {
       width: chart.clientWidth,
       height: chart.clientHeight,
       legend: { show: false },
-      cursor: { y: false, drag: { x: false, y: false } },
+      cursor: { y: false, drag: { x: false, y: false, click() {} } },
+      hooks: { setCursor: [({ cursor }) => sayPoint(said, cursor, times, lines, unit)] },
       padding: [8, 30, 0, 0], // the last label is centered below its tick
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
       axes: [
@@ -446,6 +416,33 @@ function draw(chart) {
     [times, ...lines.map((line) => line.values)],
     chart,
   );
+  chart.append(said);
+  // A finger only points: it has no other way to see the values.
+  plot.over.addEventListener("click", ({ pointerType }) => pointerType !== "touch" && showCallsAt(plot, times));
+  chart.onkeydown = (event) => {
+    if (event.key === "Enter") showCallsAt(plot, times);
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const at = Math.min(Math.max((plot.cursor.idx ?? times.length) + step, 0), times.length - 1);
+    plot.setCursor({ left: plot.valToPos(times[at], "x"), top: 0 });
+    announce(said.textContent);
+  };
+}
+
+// Time and values of the point under the cursor, on the side where the cursor is not.
+function sayPoint(said, { idx, left }, times, lines, unit) {
+  const values = lines.map(({ label, values }) => `${label} ${values[idx] == null ? "—" : numeral.format(values[idx]) + unit}`);
+  said.textContent = idx == null ? "" : [asFarAsNeeded(new Date(times[idx] * 1000)), ...values].join(" · ");
+  said.classList.toggle("left", left > said.parentElement?.clientWidth / 2);
+}
+
+const utc = (time) => time.toISOString().replace(/\.\d+/, "");
+
+function showCallsAt({ cursor: { idx } }, times) {
+  if (idx == null) return;
+  const [since, until] = [times[idx], times[idx] + times[1] - times[0]].map((at) => utc(new Date(at * 1000)));
+  location.href = `/ui/audit?${new URLSearchParams({ since, until })}`;
 }
 
 let resizing = 0;
@@ -456,89 +453,13 @@ addEventListener("resize", () => {
 
 // --- the JSON editor ---------------------------------------------------------------------------------------------
 
-let editor = null;
-const views = new WeakMap(); // the editor of each text field
-
-function goTo(button) {
-  const view = views.get(document.getElementById(button.dataset.of));
-  if (!view) return;
-  const line = view.state.doc.line(Math.min(+button.dataset.line, view.state.doc.lines));
-  view.dispatch({ selection: { anchor: Math.min(line.from + +button.dataset.column - 1, line.to) }, scrollIntoView: true });
-  view.focus();
-}
-
 async function edit(area) {
   area.dataset.edited = "";
   try {
-    editor ??= await import(body.dataset.editor);
+    await (await import(body.dataset.editor)).edit(area, body.dataset.editorLibrary);
   } catch {
-    return; // the text field does as well
+    // the text field does as well
   }
-  if (!area.isConnected) return;
-  const frame = document.createElement("div");
-  frame.className = "editor-frame";
-  const label = document.querySelector(`label[for="${CSS.escape(area.id)}"]`);
-  const described = area.getAttribute("aria-describedby");
-  const nonce = document.querySelector("meta[name=csp-nonce]").content;
-  const view = new editor.EditorView({
-    parent: frame,
-    state: editor.EditorState.create({
-      doc: area.value,
-      extensions: [
-        editor.EditorView.cspNonce.of(nonce),
-        editor.lineNumbers(),
-        editor.history(),
-        editor.drawSelection(),
-        editor.indentOnInput(),
-        editor.bracketMatching(),
-        ...("lines" in area.dataset ? [] : [editor.json(), editor.linter(parsed)]),
-        editor.syntaxHighlighting(highlighted()),
-        editor.EditorView.lineWrapping,
-        // Tab is left to the browser, so that a keyboard gets out again.
-        editor.keymap.of([...editor.defaultKeymap, ...editor.historyKeymap, ...editor.lintKeymap]),
-        editor.EditorView.contentAttributes.of({
-          "aria-label": label?.textContent.trim() ?? area.name,
-          ...(described ? { "aria-describedby": described } : {}),
-          spellcheck: "false",
-        }),
-        editor.EditorView.updateListener.of((update) => {
-          if (!update.docChanged) return;
-          area.value = update.state.doc.toString();
-          area.dispatchEvent(new Event("input", { bubbles: true }));
-        }),
-        editor.EditorView.theme({
-          "&": { fontSize: "0.8125rem", maxHeight: "22rem", backgroundColor: "transparent" },
-          "&.cm-focused": { outline: "none" },
-          ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.6", overflow: "auto" },
-          ".cm-content": { minHeight: (area.dataset.json ?? area.dataset.lines) === "tall" ? "7.5rem" : "4rem", caretColor: "var(--ink)" },
-          ".cm-gutters": { backgroundColor: "var(--sunken)", color: "var(--soft)", border: "0" },
-          ".cm-cursor": { borderLeftColor: "var(--ink)" },
-          "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": {
-            backgroundColor: "var(--accent-wash)",
-          },
-          ".cm-tooltip": { backgroundColor: "var(--card)", color: "var(--ink)", border: "1px solid var(--line)" },
-        }),
-      ],
-    }),
-  });
-  area.hidden = true;
-  area.after(frame);
-  views.set(area, view);
-  label?.addEventListener("click", () => view.focus());
-}
-
-function parsed(view) {
-  return view.state.doc.length === 0 ? [] : editor.jsonParseLinter()(view);
-}
-
-function highlighted() {
-  const { tags } = editor;
-  return editor.HighlightStyle.define([
-    { tag: tags.propertyName, color: "var(--accent)" },
-    { tag: tags.string, color: "var(--good)" },
-    { tag: tags.number, color: "var(--hot)" },
-    { tag: [tags.bool, tags.null], color: "var(--warn)" },
-  ]);
 }
 
 // --- begin -------------------------------------------------------------------------------------------------------
@@ -565,7 +486,7 @@ document.addEventListener(
     const input = event.target.closest?.("input[data-for]");
     if (!input) return;
     const time = new Date(input.value);
-    const text = input.value ? time.toISOString().replace(/\.\d+/, "") : "";
+    const text = input.value ? utc(time) : "";
     input.form.elements[input.dataset.for].value = text;
     changed(input);
   },
