@@ -10,8 +10,9 @@ PACKAGE = ROOT / "src" / "toolkeep"
 
 NAMED = {
     "json-schema.org", "spec.openapis.org",  # the names of schemas and dialects
+    "schemas.openid.net",  # the name of an event in logout tokens
     "docs.cedarpolicy.com",  # a link for readers
-    "example.org", "api.example.org", "search.example.org", "a", "127.0.0.1",  # examples
+    "example.org", "api.example.org", "search.example.org", "a", "127.0.0.1", "HOST",  # examples
 }  # fmt: skip
 """Every host that the package names in a URL. None of them is ever connected to."""
 

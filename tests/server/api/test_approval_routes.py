@@ -214,7 +214,7 @@ def test_what_is_dangerous_is_not_approved_among_others_and_the_history_says_how
         path = f"/v1/approvals/{await asked(client)}/context"
         await until(lambda: sum("status" in one.record for one in keep.record.log.read_back()) == 3)
         less = await client.as_agent("ada", "call").get(path)
-        return (await client.get(path)).data, (await client.get("/v1/answers?limit=2")).data, less.status
+        return (await client.get(path)).data, (await client.get("/v1/answers?limit=3")).data, less.status
 
     context, answers, status = talk(keep, act)
     assert status == 403
@@ -226,6 +226,7 @@ def test_what_is_dangerous_is_not_approved_among_others_and_the_history_says_how
         "denied": 1,
     }
     assert {(one["tool"], one["verdict"], one["approver"]) for one in answers} == {
+        ("send_note", "approved", "operator"),
         ("launch", "denied", "operator"),
         ("send_note", "denied", "operator"),
     }

@@ -265,7 +265,7 @@ TOKENS: dict[str, Attack] = {
     "with an end that is a text": Attack(id_token(exp=str(NOW + 60)), wrong("its exp is no time")),
     "without a beginning": Attack(id_token(iat=None), wrong("its iat is no time")),
     "of tomorrow": Attack(id_token(iat=NOW + 86_400, exp=NOW + 90_000), wrong("it does not count yet")),
-    "not yet": Attack(id_token(nbf=NOW + 600), wrong("it does not count yet")),
+    "not yet": Attack(id_token(nbf=NOW + 86_400), wrong("it does not count yet")),
     "for a year": Attack(id_token(exp=NOW + 3e7), wrong("it lives longer than tokens of its issuer may")),
     "of nobody": Attack(id_token(sub=None), wrong("it names nobody")),
     "of a subject that is no text": Attack(id_token(sub=["ada"]), wrong("it names nobody")),
