@@ -54,6 +54,7 @@ def test_commands_load_nothing_that_they_do_not_need(
         "toolkeep.validation.explain_refusal", "toolkeep.network.hosts", "toolkeep.compat.definition_diff",
         "toolkeep.definitions.injection_scan", "toolkeep.policy.authorize",
         "toolkeep.keep.pipeline", "toolkeep.config.read",
+        "nats", "toolkeep.fleet.dispatcher", "toolkeep.fleet_worker",
     }  # fmt: skip
     assert heavy.union(more).isdisjoint(done.stderr.split())
     assert needed in done.stderr.split()

@@ -67,6 +67,17 @@ def note(path: Annotated[str, Touches("fs.write")], text: str, seconds: float = 
     return text
 
 
+@tool(
+    **{**STRICT, "side_effects": ["FsWrite"], "capabilities": ["fs.write"], "danger": "low"}, idempotent=True
+)
+def put(path: Annotated[str, Touches("fs.write")], text: str) -> str:
+    """Write a file, and take long if nobody has before."""
+    is_first = not Path(path).exists()
+    Path(path).write_text(text)
+    time.sleep(60 if is_first else 0)
+    return text
+
+
 @tool(**{**STRICT, "side_effects": ["FsRead"], "capabilities": ["fs.read"]})
 def look(path: Annotated[str, Touches("fs.read")]) -> str:
     """Read a file."""

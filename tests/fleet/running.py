@@ -40,6 +40,7 @@ from toolkeep.stores.records import MemoryRecord
 TOOLS = (
     fleet_tools.shout, fleet_tools.wait, fleet_tools.act, fleet_tools.sign_in, fleet_tools.count,
     fleet_tools.break_rules, fleet_tools.note, fleet_tools.look, fleet_tools.look_anywhere, fleet_tools.add, fleet_tools.reach,
+    fleet_tools.put,
 )  # fmt: skip
 NAMES = tuple(one.definition.name for one in TOOLS)
 LEVELS = ("standard", "strict")

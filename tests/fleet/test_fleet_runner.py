@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.fleet.nats_server import NatsServer
 from tests.fleet.running import Server, made_worker, new_key, running, tapped, trusted, until
@@ -13,6 +17,7 @@ from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.definitions.capability import Capability
 from toolkeep.fleet import messages
 from toolkeep.policy.policy_settings import Grant
+from toolkeep.telemetry import spans
 
 pytestmark = pytest.mark.spec("SCL-1", "SCL-3")
 
@@ -110,6 +115,58 @@ def test_calls_wait_for_free_slots_and_agents_take_turns(nats: NatsServer) -> No
             assert ended.index("modest") <= 2
 
     asyncio.run(main())
+
+
+def test_calls_beyond_the_bound_of_their_agent_are_refused_and_others_wait(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkeep.fleet.dispatcher._QUEUED", 2)
+
+    async def main() -> None:
+        key, worker = new_key(), new_key()
+        server = Server(nats, key, [trusted(worker)], agents={"greedy": Grant(), "modest": Grant()})
+        async with server, running(made_worker(nats, worker, [key], slots=1)):
+            dispatcher = await server.dispatcher()
+            first = asyncio.create_task(server.call("wait", {"seconds": 60}))
+            await until(lambda: any(one.pending_jobs for one in _sessions(server)))
+            greedy = [server.call("shout", {"text": "hi"}, agent="greedy") for _ in range(2)]
+            waiting = [asyncio.create_task(call) for call in greedy]
+            await until(lambda: len(dispatcher._queue.get("greedy", ())) == 2)
+            refused = await server.call("shout", {"text": "hi"}, agent="greedy")
+            assert refused.code is Code.QUEUE_FULL
+            waiting.append(asyncio.create_task(server.call("shout", {"text": "hi"}, agent="modest")))
+            await until(lambda: len(dispatcher._queue.get("modest", ())) == 1)
+            first.cancel()
+            assert [result.value for result in await asyncio.gather(*waiting)] == ["HI"] * 3
+
+    asyncio.run(main())
+
+
+@pytest.mark.spec("OBS-1")
+def test_a_worker_goes_on_with_the_trace_of_the_call(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    assert spans.SCOPE  # loaded, as where calls are traced
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+
+    async def main() -> tuple[str, trace.SpanContext]:
+        key, worker = new_key(), new_key()
+        server = Server(nats, key, [trusted(worker)])
+        async with server, running(made_worker(nats, worker, [key])):
+            with provider.get_tracer("caller").start_as_current_span("caller") as caller:
+                result = await server.call("shout", {"text": "hi"})
+            assert result.value == "HI"
+            return result.call_id, caller.get_span_context()
+
+    call_id, caller = asyncio.run(main())
+    (span,) = (one for one in exporter.get_finished_spans() if one.name == "run_tool shout")
+    assert span.context is not None
+    assert span.parent is not None
+    assert span.context.trace_id == caller.trace_id
+    assert span.parent.is_remote
+    assert (span.attributes or {})["gen_ai.tool.call.id"] == call_id
 
 
 def test_a_worker_is_chosen_by_label_tool_level_and_agent(

@@ -103,7 +103,11 @@ def test_calls_of_workers_that_die_run_elsewhere_or_end_as_unknown(nats: NatsSer
         with processes(one, two):
             async with server:
                 await ready(server, "one", "two")
-                # Killed: what only reads runs on the other one.
+                # Killed: what only reads, or is declared idempotent, runs on the other one.
+                state = {"path": str(tmp_path / "state"), "text": "put"}
+                putting = asyncio.create_task(server.call("put", state, agent="ada"))
+                await busy(server, "one", 1)
+                await until((tmp_path / "state").exists)
                 reading = [asyncio.create_task(server.call("wait", {"seconds": 1})) for _ in range(4)]
                 arguments = {"path": str(tmp_path / "notes"), "text": "once", "seconds": 60}
                 writing = asyncio.create_task(server.call("note", arguments, agent="ada"))
@@ -112,6 +116,7 @@ def test_calls_of_workers_that_die_run_elsewhere_or_end_as_unknown(nats: NatsSer
                 below = one.descendants()
                 one.process.kill()
                 assert [result.value for result in await asyncio.gather(*reading)] == ["waited"] * 4
+                assert (await putting).value == "put"
                 assert (await writing).code is Code.OUTCOME_UNKNOWN
                 assert (tmp_path / "notes").read_text() == "once\n"
                 await until(lambda: not any(map(is_there, below)))

@@ -23,6 +23,7 @@ log = logging.getLogger("toolkeep.fleet")
 OnFrame = Callable[[str, bytes], None]
 """Called with the subject and the frame."""
 _CONNECT_SECONDS: Final = 5
+_CLOSE_SECONDS: Final = 1
 _AGAIN_SECONDS: Final = 0.25
 _PING_SECONDS: Final = 2
 """A connection that is cut without a word is noticed after three."""
@@ -50,13 +51,13 @@ class NatsLink:
     async def connect(self) -> None:
         """Connect; raises `FleetUnavailable`."""
         try:
-            from nats.aio.client import Client
             from nats.errors import Error
+
+            self._client = client = _strict_client()
         except ImportError as error:
             raise FleetUnavailable(
                 "nats-py is not installed", hint="run: pip install 'toolkeep[nats]'"
             ) from error
-        self._client = client = Client()
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):  # nats-py would try for ever
                 await client.connect(
@@ -73,8 +74,7 @@ class NatsLink:
                     **self._credentials(),
                 )
         except (TimeoutError, OSError, Error, ValueError) as error:
-            with contextlib.suppress(Exception):
-                await client.close()
+            await _close(client)
             hint = "check fleet.nats, its credentials, and that the server runs"
             raise FleetUnavailable("NATS does not answer", hint=hint) from error
 
@@ -142,8 +142,7 @@ class NatsLink:
             with contextlib.suppress(Exception):
                 await self._drain()
                 await self._client.flush(1)
-            with contextlib.suppress(Exception):
-                await self._client.close()
+            await _close(self._client)
 
     async def _failed(self, error: Exception) -> None:
         log.warning("NATS reports an error", extra={"error": f"{type(error).__name__}: {error}"[:300]})
@@ -156,3 +155,28 @@ class NatsLink:
     async def _back(self) -> None:
         self._is_lost = False
         log.info("the connection to NATS is back")
+
+
+async def _close(client: "Client") -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(
+            _CLOSE_SECONDS
+        ):  # nats-py waits for the other side, if TLS failed for ever
+            await client.close()
+
+
+def _strict_client() -> "Client":
+    """A client that gives no credentials to a server of a `tls://` address over a connection without TLS."""
+    from nats.aio.client import Client
+    from nats.errors import SecureConnRequiredError
+
+    class StrictClient(Client):
+        def _connect_command(self) -> bytes:
+            # By itself, nats-py encrypts only if the server says so first, in the clear: whoever sits between
+            # would leave that out, and have the password.
+            server = self._current_server
+            if server is None or (server.uri.scheme == "tls" and not self._server_info.get("tls_required")):
+                raise SecureConnRequiredError
+            return super()._connect_command()
+
+    return StrictClient()
