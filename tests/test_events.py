@@ -28,6 +28,7 @@ LOGGERS = {
     "toolkeep.policy",
     "toolkeep.store",
     "toolkeep.audit",
+    "toolkeep.server",
 }
 ONE, TWO = StartUpBegan(providers=("core",)), ToolUnregistered(tool_name="read_file", version="")
 
