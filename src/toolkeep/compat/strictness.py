@@ -1,4 +1,4 @@
-"""Which changes of a definition are not known to be stricter (REG-5).
+"""Which changes of a definition are not known to be stricter (REG-5), and which need fewer approvals (WEB-2).
 
 Stricter: the tool accepts and does less, or more calls of it need approval. Conservative: a change of words,
 side effects, names or version is none of these, so it counts as looser and waits for a person.
@@ -50,10 +50,23 @@ def _changed(field: str, was: Any, now: Any) -> Change:
     return Change(field, "changed", Weight.MAJOR, was, now)
 
 
+def fewer_approvals(old: ToolDefinition, new: ToolDefinition) -> Iterator[Change]:
+    """The differences by which fewer calls need approval."""
+    yield from _of_danger(old, new)
+    if old.requires_confirmation and not new.requires_confirmation:
+        was, now = old.requires_confirmation, new.requires_confirmation
+        yield Change("requires_confirmation", "fewer calls need approval", Weight.MAJOR, was, now)
+
+
+def _of_danger(old: ToolDefinition, new: ToolDefinition) -> Iterator[Change]:
+    if new.danger_level.rank < old.danger_level.rank or (old.is_undeclared and not new.is_undeclared):
+        before = "undeclared" if old.is_undeclared else old.danger_level
+        yield Change("danger", "fewer calls need approval", Weight.MAJOR, before, new.danger_level)
+
+
 def _of_approval(old: ToolDefinition, new: ToolDefinition) -> Iterator[Change]:
     """Effective danger and side effects: those that are not stated follow from other fields."""
-    if new.danger_level.rank < old.danger_level.rank or (old.is_undeclared and not new.is_undeclared):
-        yield Change("danger", "fewer calls need approval", Weight.MAJOR, old.danger_level, new.danger_level)
+    yield from _of_danger(old, new)
     if new.effects != old.effects and new.side_effects == old.side_effects:
         yield Change("side_effects", "follow from other capabilities", Weight.MAJOR, old.effects, new.effects)
 

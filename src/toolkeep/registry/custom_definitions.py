@@ -179,7 +179,7 @@ class DefinitionEditor:
         with self._lock:
             family = self._found(name, revision, action="changed")
             before = family.current
-            definition, run = _changed(before, changes)
+            definition, run = with_changes(before, changes)
             fields = self._changed_fields(before, replace(before, definition=definition, run=run))
             if not fields:
                 return before
@@ -388,7 +388,7 @@ def _read(data: Mapping[str, Any]) -> tuple[ToolDefinition, dict[str, Any] | Non
     return definition, run
 
 
-def _changed(
+def with_changes(
     before: StoredDefinition, changes: Mapping[str, Any]
 ) -> tuple[ToolDefinition, dict[str, Any] | None]:
     """The definition with changes applied, and its runner then."""

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from tests.server.api.test_review_routes import changes as recorded
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from toolkeep import Keep
+from toolkeep.definitions.vocabulary import Danger
 
 GREET: dict[str, Any] = {
     "name": "greet",
@@ -86,6 +88,72 @@ def test_what_runs_a_tool_is_decided_by_admin_alone(keep: Keep) -> None:
 
     refused, checked, made, stolen = talk(keep, act)
     assert (refused, checked, made, stolen) == (409, False, 201, 409)
+
+
+@pytest.mark.spec("WEB-2")
+@pytest.mark.parametrize(
+    ("before", "changes", "difference"),
+    [
+        ({"danger": "high"}, {"danger": "low"}, "-danger: high\n+danger: low"),
+        ({"danger": "high"}, {"danger": None, "side_effects": ["None"]}, "-danger: high\n+danger: safe"),
+        (
+            {"requires_confirmation": True},
+            {"requires_confirmation": None},
+            "-requires_confirmation: True\n+requires_confirmation: False",
+        ),
+        (
+            {},
+            {"danger": "medium"},
+            "-danger: undeclared\n+danger: medium",
+        ),  # an undeclared one asks each time
+    ],
+)
+def test_what_needs_fewer_approvals_is_put_in_force_by_admin_with_the_typed_name(
+    keep: Keep, before: dict[str, Any], changes: dict[str, Any], difference: str
+) -> None:
+    async def act(client: Client) -> Any:
+        made = await client.post("/v1/tools", {**GREET, **before})
+        held = {"if-match": made.data["tag"]}
+        writer = client.as_agent("ada", "tools:write", "tools:read")
+
+        async def patch(by: Client, **more: Any) -> Any:
+            body = {"version": "2.0.0", **changes, **more}
+            return await by.send("PATCH", "/v1/tools/greet", body, headers=held)
+
+        refused = [
+            await patch(writer, typed_name="greet"),
+            await patch(client),
+            await patch(client, typed_name="great"),
+        ]
+        assert [one.code for one in refused] == ["ACODE-TSR-061", "ACODE-TSR-092", "ACODE-TSR-092"]
+        assert (keep.get("greet").version, recorded(keep)) == ("1.0.0", [])
+        return await patch(client, typed_name="greet")
+
+    done = talk(keep, act)
+    assert (done.status, done.data["tool"]["version"]) == (200, "2.0.0")
+    (record,) = recorded(keep)
+    assert [record[key] for key in ("what", "name", "way", "difference")] == [
+        "danger", "greet", "http", difference]  # fmt: skip
+
+
+def test_more_approvals_need_no_confirmation(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        writer = client.as_agent("ada", "tools:write", "tools:read")
+        made = await writer.post("/v1/tools", {**GREET, "danger": "low"})
+        changes = {"version": "2.0.0", "danger": "high", "requires_confirmation": True}
+        held = {"if-match": made.data["tag"]}
+        return await writer.send("PATCH", "/v1/tools/greet", changes, headers=held)
+
+    assert (talk(keep, act).status, recorded(keep)) == (200, [])
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_set_danger_holds_for_another_definition_of_that_name(keep: Keep) -> None:
+    keep.create_definition({**GREET, "danger": "low"})
+    keep.set_danger("greet", Danger.HIGH)
+    keep.delete_definition("greet")
+    keep.create_definition({**GREET, "danger": "safe"})
+    assert keep.get("greet").danger is Danger.HIGH
 
 
 def test_a_definition_is_checked_without_being_kept(keep: Keep) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from tests.server.api.test_review_routes import changes as recorded
 from tests.server.talk import Response
-from tests.server.web.conftest import Reader
+from tests.server.web.conftest import Reader, World
 from tests.server.web.test_app import Visitor, visit
 from toolkeep import Keep
+from toolkeep.definitions.vocabulary import Danger
 
 FIELDS = [
     ("name", "send_parcel"),
@@ -103,6 +105,47 @@ def test_what_is_right_has_no_error(keep: Keep) -> None:
 
 def test_a_tool_that_is_not_stored_has_no_form(keep: Keep) -> None:
     assert visit(keep, lambda visitor: visitor.get("/ui/definitions/add")).status == 404
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_lower_danger_asks_for_the_typed_name_and_a_fresh_sign_in(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(visitor: Visitor) -> list[Any]:
+        await visitor.post("/ui/definitions", changed(danger="high", requires_confirmation="on"))
+        lower = changed(tag=await tag_of(visitor), danger="low", version="1.1.0")
+        asked = await visitor.post("/ui/definitions", lower)
+        typed = [*lower, ("typed_name", "send_parcel")]
+        with monkeypatch.context() as patch:
+            patch.setattr("toolkeep.server.api.admin_change.is_fresh", lambda *_: False)
+            late = await visitor.post("/ui/definitions", typed)
+        assert (keep.get("send_parcel").version, recorded(keep)) == ("1.0.0", [])
+        return [asked, late, await visitor.post("/ui/definitions", typed)]
+
+    asked, late, done = visit(keep, act)
+    assert errors(asked)["typed-name"].endswith("type: send_parcel")
+    assert 'name="typed_name"' in asked.body.decode()
+    assert "older than five minutes" in errors(late)["typed-name"]
+    assert done.headers["hx-redirect"] == "/ui/tools/send_parcel"
+    (record,) = recorded(keep)
+    assert [record[key] for key in ("what", "name", "person", "way")] == [
+        "danger", "send_parcel", "operator:page", "page"]  # fmt: skip
+
+
+def test_a_person_lowers_the_danger_in_a_browser(read: Callable[..., Reader], world: World) -> None:
+    stored = {"name": "stored", "description": "Is stored.", "version": "1.0.0", "danger": "high"}
+    world.keep.create_definition(stored)
+    reader = read()
+    page = reader.go("/ui/definitions/stored")
+    page.get_by_label("Danger", exact=True).select_option("low")
+    page.get_by_label("Version").fill("1.1.0")
+    page.get_by_role("button", name="Save").click()
+    with page.expect_response("**/ui/definitions:check"):  # it is checked while typed, and the field stays
+        page.get_by_label("Type stored to confirm").press_sequentially("stored")
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_url("**/ui/tools/stored")
+    assert world.keep.get("stored").danger is Danger.LOW
+    assert [said for said in reader.said if "AbortError" not in said] == []  # checks that typing overtook
 
 
 @pytest.mark.spec("WEB-2")

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 from tests.cli.plainly import run
 from tests.cli.upstreams import DOCUMENT
 from tests.config.projects import accept, configure
+from tests.server.api.test_review_routes import changes
 from tests.server.talk import Response
 from tests.server.web.conftest import Reader, open_world, price
 from tests.server.web.test_app import Visitor, visit
@@ -72,10 +73,10 @@ async def review(visitor: Visitor, tool: str, fields: dict[str, str]) -> Respons
     return await visitor.post(f"/ui/tools/{tool}:declare", {**fields, "tag": tag})
 
 
-async def declare(visitor: Visitor, tool: str, fields: dict[str, str]) -> Response:
-    """Accept what the page shows back."""
+async def declare(visitor: Visitor, tool: str, fields: dict[str, str], typed: str = "") -> Response:
+    """Confirm what the page shows back."""
     seen = await review(visitor, tool, fields)
-    sealed = {"tag": hidden(seen, "tag"), "accepted": hidden(seen, "accepted")}
+    sealed = {"tag": hidden(seen, "tag"), "accepted": hidden(seen, "accepted"), "typed_name": typed or tool}
     return await visitor.post(f"/ui/tools/{tool}:declare", {**fields, **sealed})
 
 
@@ -110,7 +111,7 @@ def test_what_a_person_accepts_counts_at_once_after_a_restart_and_until_taken_ba
     assert declared[1].definition_hash == after.definition_hash
 
     async def take_back(visitor: Visitor) -> Any:
-        return await visitor.post("/ui/tools/tell:undeclare")
+        return await visitor.post("/ui/tools/tell:undeclare", {"typed_name": "tell"})
 
     with open_keep(project=tmp_path, built_in=False) as keep:
         assert keep.get("tell").definition_hash == after.definition_hash
@@ -143,7 +144,7 @@ def test_what_does_not_fit_is_said_and_not_kept(tmp_path: Path, fields: dict[str
 def test_an_acceptance_is_of_what_was_shown_and_by_an_admin(tmp_path: Path) -> None:
     async def act(visitor: Visitor) -> list[Any]:
         seen = await review(visitor, "tell", FIELDS)
-        sealed = {"tag": hidden(seen, "tag"), "accepted": hidden(seen, "accepted")}
+        sealed = {"tag": hidden(seen, "tag"), "accepted": hidden(seen, "accepted"), "typed_name": "tell"}
         other = {**FIELDS, "role.to": "content", **sealed}
         answers = [await visitor.post("/ui/tools/tell:declare", other)]  # other words than those shown
         keep.disable("tell")
@@ -166,6 +167,46 @@ def test_an_acceptance_is_of_what_was_shown_and_by_an_admin(tmp_path: Path) -> N
     assert "has changed since you read it" in changed.body.decode()
     assert (unknown.status, no_admin.status, no_admin_either.status) == (404, 403, 403)
     assert "Flow between calls" not in page
+
+
+def test_a_declaration_needs_the_typed_name_and_a_fresh_sign_in_and_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = "toolkeep.server.api.admin_change.is_fresh"
+
+    async def act(visitor: Visitor) -> list[Any]:
+        wrong = await declare(visitor, "tell", FIELDS, typed="tall")
+        again = {**FIELDS, "tag": hidden(wrong, "tag"), "accepted": hidden(wrong, "accepted")}
+        with monkeypatch.context() as patch:
+            patch.setattr(stale, lambda *_: False)
+            late = await declare(visitor, "tell", FIELDS)
+        assert (keep.declared_flow("tell"), changes(keep)) == (None, [])
+        saved = await visitor.post("/ui/tools/tell:declare", {**again, "typed_name": "tell"})
+        kept = await visitor.post("/ui/tools/tell:undeclare", {"typed_name": "tall"})
+        with monkeypatch.context() as patch:
+            patch.setattr(stale, lambda *_: False)
+            kept_too = await visitor.post("/ui/tools/tell:undeclare", {"typed_name": "tell"})
+        assert keep.declared_flow("tell") == DECLARED
+        await visitor.post("/ui/tools/tell:undeclare", {"typed_name": "tell"})
+        return [*(one.body.decode() for one in (wrong, late, kept, kept_too)), saved]
+
+    with opened(tmp_path) as keep:
+        wrong, late, kept, kept_too, saved = visit(keep, act)
+        declared, undeclared = changes(keep)
+    for name, old in ((wrong, late), (kept, kept_too)):
+        assert "The typed name is not the one that is shown: type: tell." in name
+        assert "Your sign-in is older than five minutes" in old
+        assert 'name="typed_name"' in name
+    assert saved.headers["hx-refresh"] == "true"
+    for record in (declared, undeclared):
+        assert [record[key] for key in ("what", "name", "person", "way")] == [
+            "flow", "tell", "operator:page", "page"]  # fmt: skip
+    before, *after = declared["difference"].split("\n")
+    assert before == "-Argument note: option, how the call is carried out; nobody is asked about its value."
+    assert after[2] == "+/id: id, made by the service."
+    lines = undeclared["difference"].split("\n")
+    assert lines[-1] == "+What the configuration says counts again."
+    assert [f"-{line[1:]}" for line in after] == lines[:-1]
 
 
 def test_they_count_for_no_other_definition(tmp_path: Path) -> None:
@@ -196,8 +237,13 @@ def test_a_person_declares_flow_in_a_browser(tmp_path: Path, browser: Browser) -
         page.get_by_role("button", name="Review").click()
         promise = page.locator("#flow [role=alert]")
         expect(promise).to_contain_text("Argument note: content")
+        page.get_by_label("Type tell to confirm").fill("tell")
         page.get_by_role("button", name="Accept and save").click()
         expect(page.get_by_role("button", name="Take back")).to_be_visible()
         assert world.keep.declared_flow("tell") == {"/note": "content", "result": {"/id": {"system": "id"}}}
+        page.get_by_label("Type tell to confirm").fill("tell")
+        page.get_by_role("button", name="Take back").click()
+        expect(page.get_by_role("button", name="Take back")).to_have_count(0)
+        assert world.keep.declared_flow("tell") is None
         assert not [said for said in reader.said if "autocomplete" not in said]
         reader.context.close()

@@ -2,15 +2,20 @@
 
 A token with the scope for writing tools decides what agents are offered. Only `admin` may store a definition
 that runs something on this machine: otherwise a token that describes tools could execute code on the host.
+An update by which fewer calls need approval is put in force like a lower danger (`admin_change`).
 """
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
+from toolkeep.compat.strictness import fewer_approvals
 from toolkeep.errors import Code, DefinitionError, Problem, ToolkeepError
 from toolkeep.keep.keep import Keep
+from toolkeep.registry.custom_definitions import with_changes
+from toolkeep.server.api.admin_change import Change, Confirmation, bearer_confirmation, put_in_force
 from toolkeep.server.api.common_parameters import MATCH, NAME, TAG
 from toolkeep.server.api.tool_routes import ToolView, find_tool, show_tool, tag_of_tool
 from toolkeep.server.http.bearer_auth import Caller
@@ -20,6 +25,7 @@ from toolkeep.server.http.responses import Response, json_response, names_tag
 from toolkeep.server.http.route_table import ResponseSpec, Route
 from toolkeep.server.service import Service
 from toolkeep.stores.api_tokens import Scope
+from toolkeep.stores.definitions import StoredDefinition
 
 
 class DefinitionReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,24 +44,33 @@ async def create_definition(keep: Keep, caller: Caller, data: dict[str, Any]) ->
 
 
 async def update_definition(
-    keep: Keep, caller: Caller, name: str, changes: dict[str, Any], *, condition: str
+    keep: Keep, said: Confirmation, name: str, changes: dict[str, Any], *, condition: str
 ) -> ToolView:
     """Update a definition if it is still the one that `condition` (If-Match) names."""
-    revision = await asyncio.to_thread(_revision, keep, caller, name, condition)
-    updated = await asyncio.to_thread(
+    caller = said.caller
+    stored = await asyncio.to_thread(_stored, keep, caller, name, condition)
+    update = partial(
         keep.update_definition,
         name,
         changes,
         by=caller.agent,
-        revision=revision,
+        revision=stored.revision if stored is not None else None,
         may_run=caller.has_scope(Scope.ADMIN),
     )
+    # The update is of this revision, so what is compared here is what changes.
+    fewer = await asyncio.to_thread(_fewer_approvals, stored, changes) if stored is not None else []
+    if stored is not None and fewer:
+        change = Change(what="danger", name=stored.name, difference="\n".join(fewer))
+        updated = await put_in_force(keep, said, change, update)
+    else:
+        updated = await asyncio.to_thread(update)
     return show_tool(keep, _as_author(caller), updated.name)
 
 
 async def delete_definition(keep: Keep, caller: Caller, name: str, *, condition: str) -> None:
     """Delete a definition if it is still the one that `condition` names."""
-    revision = await asyncio.to_thread(_revision, keep, caller, name, condition)
+    stored = await asyncio.to_thread(_stored, keep, caller, name, condition)
+    revision = stored.revision if stored is not None else None
     await asyncio.to_thread(keep.delete_definition, name, by=caller.agent, revision=revision)
 
 
@@ -77,8 +92,18 @@ def _report(*problems: Problem) -> DefinitionReport:
     return DefinitionReport(success=not problems, problems=[one.to_dict() for one in problems])
 
 
-def _revision(keep: Keep, caller: Caller, name: str, condition: str) -> int | None:
-    """The stored revision to change; raises unless `condition` names it.
+def _fewer_approvals(stored: StoredDefinition, changes: dict[str, Any]) -> list[str]:
+    """The lines of the difference by which fewer calls need approval."""
+    new, _ = with_changes(stored, changes)
+    return [
+        f"{sign}{one.field}: {value}"
+        for one in fewer_approvals(stored.definition, new)
+        for sign, value in (("-", one.before), ("+", one.after))
+    ]
+
+
+def _stored(keep: Keep, caller: Caller, name: str, condition: str) -> StoredDefinition | None:
+    """The stored definition to change; raises unless `condition` names it.
 
     Without it, two editors would overwrite each other, and a change could apply to a definition nobody saw.
     """
@@ -98,7 +123,7 @@ def _revision(keep: Keep, caller: Caller, name: str, condition: str) -> int | No
         raise RequestRefused(
             Code.CHANGED_MEANWHILE, "the tool has changed since you read it", hint="read it again"
         )
-    return stored.revision
+    return stored
 
 
 def _as_author(caller: Caller) -> Caller:
@@ -118,6 +143,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of a definition with their new values; null takes one back to its default."""
 
     version: str | None = None
+    typed_name: str | None = None
+    """The name of the tool, to confirm a change by which fewer calls need approval."""
 
 
 async def _create(service: Service, request: Request) -> Response:
@@ -129,8 +156,9 @@ async def _create(service: Service, request: Request) -> Response:
 
 async def _update(service: Service, request: Request) -> Response:
     changes = await request.read(dict[str, Any])
+    said = bearer_confirmation(request.caller, str(changes.pop("typed_name", "")))
     view = await update_definition(
-        service.keep, request.caller, request.names["name"], changes, condition=request.header("If-Match")
+        service.keep, said, request.names["name"], changes, condition=request.header("If-Match")
     )
     return json_response(view, 200, [(b"etag", view.tag.encode())])
 

@@ -3,24 +3,27 @@
 from typing import Any, Final
 
 from toolkeep.definitions.vocabulary import Isolation, Tier
-from toolkeep.errors import DefinitionError, LicenseRequired, ToolkeepError
+from toolkeep.errors import Code, DefinitionError, LicenseRequired, ToolkeepError
 from toolkeep.keep.keep import Keep
 from toolkeep.registry.tiers import ALLOWANCES
 from toolkeep.server.api import definition_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
-from toolkeep.server.http.problem_details import not_found
+from toolkeep.server.http.problem_details import RequestRefused, not_found
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
 from toolkeep.server.web import definition_form
 from toolkeep.server.web.definition_form import Draft, ParameterDraft, Read, draft_of, read_draft, slot_of
+from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
 from toolkeep.server.web.tools_page import custom_lock, may_create
-from toolkeep.server.web.web_request import PageRequest, page_route
+from toolkeep.server.web.web_request import Form, PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
 _SLOTS: Final = (
     "name", "description", "version", "category", "danger", "parameters", "output_schema", "timeout_s",
-    "output_kb", "isolation", "side_effects", "capabilities", "more",
+    "output_kb", "isolation", "side_effects", "capabilities", "more", "typed-name",
 )  # fmt: skip
+_REFUSED: Final = {Code.NOT_CONFIRMED: "typed-name", Code.SCOPE_MISSING: "danger"}
+"""Where it is said that fewer calls would need approval, which has to be confirmed."""
 _FIRST: Final = Draft(parameters=(ParameterDraft(mark="k0"),))
 
 
@@ -105,11 +108,11 @@ def _slots(read: Read, errors: dict[str, list[str]]) -> dict[str, Any]:
 async def _save(service: Service, request: PageRequest) -> Response:
     form = await request.form()
     read = read_draft(form)
-    tag = form.get("tag")
     errors = dict(read.errors)
+    asks: dict[str, Any] = {}
     if not errors:
         try:
-            view = await _kept(service, request, read, tag)
+            view = await _kept(service, request, form, read)
         except DefinitionError as error:
             for one in error.problems:
                 _add(errors, slot_of(one.field, read.draft), one.to_dict())
@@ -117,24 +120,33 @@ async def _save(service: Service, request: PageRequest) -> Response:
             errors = {
                 "isolation" if "isolation" in error.message else "name": [f"{error.message} {error.hint}"]
             }
+        except RequestRefused as error:
+            asks = confirm_data(request) if error.code is Code.NOT_CONFIRMED else {}
+            errors = {_REFUSED.get(error.code, "name"): [f"{error.message}: {error.hint}"]}
         except ToolkeepError as error:
             errors = {"version" if "higher" in error.message else "name": [f"{error.message}: {error.hint}"]}
         else:
             place = f"/ui/tools/{view.tool.name}".encode()
             return Response(200, b"", b"text/plain", ((b"hx-redirect", place),))
     return request.renderer.page(
-        request, "parts/definition_checked.html", **_slots(read, errors), is_sent=True
+        request,
+        "parts/definition_checked.html",
+        **_slots(read, errors),
+        is_sent=True,
+        asks=bool(asks),
+        **asks,
     )
 
 
-async def _kept(service: Service, request: PageRequest, read: Read, tag: str) -> tool_routes.ToolView:
+async def _kept(service: Service, request: PageRequest, form: Form, read: Read) -> tool_routes.ToolView:
+    tag = form.get("tag")
     if not tag:
         return await definition_routes.create_definition(service.keep, request.caller, read.data)
     # An empty field goes back to its default: null.
     stored = service.keep.definition_versions(read.draft.name)[0].definition.to_dict()
     changes = {**dict.fromkeys(stored, None), "run": None, **read.data}
     return await definition_routes.update_definition(
-        service.keep, request.caller, read.draft.name, changes, condition=tag
+        service.keep, page_confirmation(request, form), read.draft.name, changes, condition=tag
     )
 
 

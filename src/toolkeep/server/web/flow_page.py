@@ -1,10 +1,9 @@
 """Roles and labels of an imported tool, declared on its page (FLO-1): a person's act, like `toolkeep accept`.
 
-A form becomes what `upstreams.NAME.flow` of a configuration would say. It is shown back in words, and used
-once the operator has accepted exactly that for exactly the definition that the form was made for.
+A form becomes what `upstreams.NAME.flow` of a configuration would say. It is shown back in words, and put in
+force once an admin has confirmed exactly that for exactly the definition that the form was made for.
 """
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from toolkeep.definitions.argument_roles import RESULT
 from toolkeep.definitions.result_labels import OUTSIDE, SYSTEM, read_label
 from toolkeep.definitions.vocabulary import Form as ValueForm
 from toolkeep.definitions.vocabulary import Role, ToolState
-from toolkeep.errors import DefinitionError
+from toolkeep.errors import Code, DefinitionError
 from toolkeep.flow.flow_plan import make_plan
 from toolkeep.flow.undeclared import places_without_label
 from toolkeep.json_values.canonical import canonical_hash
@@ -24,14 +23,17 @@ from toolkeep.keep.keep import Keep
 from toolkeep.registry.declared_flow import check_flow, undeclared_tool
 from toolkeep.registry.registry import OTHER_FLOW
 from toolkeep.server.api import tool_routes
+from toolkeep.server.api.admin_change import Change, put_in_force
 from toolkeep.server.api.common_parameters import NAME
 from toolkeep.server.http.bearer_auth import Caller
-from toolkeep.server.http.problem_details import not_found
+from toolkeep.server.http.problem_details import RequestRefused, not_found
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
+from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
 from toolkeep.server.web.web_request import Form, PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
+_CHANGED: Final = "the tool has changed since you read it: reload the page"
 _TEXT: Final = ValueForm.TEXT.value
 LABELS: Final = (
     (_TEXT, "text, written by anybody"),
@@ -180,7 +182,7 @@ async def _declare(service: Service, request: PageRequest) -> Response:
     declared, errors = _read(form, tool)
     tag = tool_routes.tag_of_tool(keep, tool)
     if form.get("tag") != tag:
-        errors = ["The tool has changed since you read it: reload the page."]
+        errors = [_CHANGED]
     try:
         lines = list(_lines(declared)) or ["Nothing: every argument and every text counts as the worst."]
     except ValueError as error:  # a word that the form does not offer
@@ -189,12 +191,46 @@ async def _declare(service: Service, request: PageRequest) -> Response:
     # The operator accepts what was shown, for the definition that it was shown for.
     seal = "" if errors else canonical_hash([declared, tag])
     if seal and form.get("accepted") == seal:
-        await asyncio.to_thread(keep.declare_flow, tool.name, declared, by=request.caller.agent)
-        return _again()
+        try:
+            return await _put(keep, request, form, tool, declared)
+        except RequestRefused as refused:
+            errors = [_said(refused)]
+    more = {"errors": errors, "lines": lines if seal else [], "accepted": seal}
+    return _shown(keep, request, tool, declared, more)
+
+
+async def _put(
+    keep: Keep, request: PageRequest, form: Form, tool: RegisteredTool, declared: dict[str, Any] | None
+) -> Response:
+    """Put a declaration in force, or take it back; raises `RequestRefused` if it is not confirmed."""
+    tag = tool_routes.tag_of_tool(keep, tool)
+
+    def apply() -> None:
+        # Other words or another definition by now: it was confirmed for this one alone.
+        if tool_routes.tag_of_tool(keep, keep.get(tool.name)) != tag:
+            raise RequestRefused(Code.CHANGED_MEANWHILE, _CHANGED)
+        keep.declare_flow(tool.name, declared, by=request.caller.agent)
+
+    change = Change(what="flow", name=tool.name, difference=_difference(tool, declared))
+    await put_in_force(keep, page_confirmation(request, form), change, apply)
+    return Response(200, b"", b"text/plain", ((b"hx-refresh", b"true"),))
+
+
+def _difference(tool: RegisteredTool, declared: dict[str, Any] | None) -> str:
+    """What is declared now and then, in the words that the operator read."""
+    after = ["What the configuration says counts again."] if declared is None else _lines(declared)
+    before = _lines(_declared(tool))
+    return "\n".join((*(f"-{one}" for one in before), *(f"+{one}" for one in after)))
+
+
+def _shown(
+    keep: Keep, request: PageRequest, tool: RegisteredTool, declared: dict[str, Any], more: dict[str, Any]
+) -> Response:
     is_stored = keep.declared_flow(tool.name) is not None
-    more = {"errors": errors, "lines": [] if errors else lines, "accepted": seal}
     view = _view(keep, tool, declared, is_stored=is_stored, **more)
-    return request.renderer.page(request, "parts/flow.html", tool=tool_routes.summary(tool), **view)
+    return request.renderer.page(
+        request, "parts/flow.html", tool=tool_routes.summary(tool), **view, **confirm_data(request)
+    )
 
 
 def _problems(tool: RegisteredTool, declared: Mapping[str, Any]) -> list[str]:
@@ -206,9 +242,17 @@ def _problems(tool: RegisteredTool, declared: Mapping[str, Any]) -> list[str]:
 
 
 async def _undeclare(service: Service, request: PageRequest) -> Response:
-    tool = _found(service.keep, request)
-    await asyncio.to_thread(service.keep.declare_flow, tool.name, None, by=request.caller.agent)
-    return _again()
+    keep, form = service.keep, await request.form()
+    tool = _found(keep, request)
+    try:
+        return await _put(keep, request, form, tool, None)
+    except RequestRefused as refused:
+        more = {"errors": [_said(refused)]}
+        return _shown(keep, request, tool, keep.declared_flow(tool.name) or _declared(tool), more)
+
+
+def _said(refused: RequestRefused) -> str:
+    return f"{refused.message}: {refused.hint}" if refused.hint else refused.message
 
 
 def _found(keep: Keep, request: PageRequest) -> RegisteredTool:
@@ -216,10 +260,6 @@ def _found(keep: Keep, request: PageRequest) -> RegisteredTool:
     if not _is_declarable(tool):
         raise not_found("imported tool")
     return tool
-
-
-def _again() -> Response:
-    return Response(200, b"", b"text/plain", ((b"hx-refresh", b"true"),))
 
 
 ROUTES: Final = (
