@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal
-from toolkeep.calls import DEFAULT_POLICY
+from toolkeep.calls import DEFAULT_POLICY, Violation
 from toolkeep.errors import NOT_BEGUN, TITLES, Code
 from toolkeep.text.display import counted, echo_name
 
@@ -196,6 +196,12 @@ def _remedy(code: Code | None, problem: KeptProblem | None, kept: KeptRefusal | 
         expected = f"Send {problem.expected}." if problem is not None and problem.expected else ""
         return suggested or expected or "Send arguments that fit the schema of the tool."
     return _REMEDIES.get(code, suggested) if code is not None else suggested
+
+
+def remedy_for(problem: Violation) -> str:
+    """The suggestion of a problem, to the operator: what to do where it sends a model to the operator."""
+    said = problem.suggestion
+    return _REMEDIES.get(problem.code, said) if "the operator" in said else said
 
 
 def _problem(kept: KeptRefusal | None, code: Code | None) -> KeptProblem | None:

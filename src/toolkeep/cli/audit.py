@@ -243,7 +243,11 @@ def _moment(_: click.Context, __: click.Parameter, given: str | None) -> str | N
 
 @command.command("calls", short_help="List the newest calls that fit filters.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number.")
-@click.option("--outcome", "status", help="ok, error, refused, pending or `under way`; or allow or deny.")
+@click.option(
+    "--outcome",
+    "status",
+    help="ok, error, refused, unknown, pending, repeated or `under way`; or allow or deny.",
+)
 @click.option("--session", help="Only calls of this session.")
 @click.option("--conversation", help="Only calls of this conversation.")
 @click.option("--code", help="Only calls with this error code.")

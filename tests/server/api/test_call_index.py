@@ -26,7 +26,8 @@ REFUSED = Code.ARGUMENTS_TOO_BIG.value
 
 
 def call(number: int) -> list[dict[str, Any]]:
-    """The records of a call: most went well, some failed, were refused or denied, or have not ended."""
+    """The records of a call: most went well, some failed, were refused, denied or repeated, or have not
+    ended."""
     name = f"{number:032x}"
     invoked = {
         "type": "ToolInvoked",
@@ -46,6 +47,11 @@ def call(number: int) -> list[dict[str, Any]]:
         return [invoked, decided]
     if number % 7 == 3:
         return [invoked, decided, {**ended, "status": "error", "codes": ["ACODE-TSR-033"]}]
+    if number % 14 == 4:
+        return [{**invoked, "status": "repeated", "repeats": f"{number - 1:032x}"}]
+    if number % 14 == 13:
+        late = {"type": "AnsweredLate", "call": name, "status": "error", "codes": ["ACODE-TSR-033"]}
+        return [invoked, decided, {**ended, "status": "error", "codes": ["ACODE-TSR-040"]}, late]
     return [invoked, decided, ended]
 
 
@@ -120,6 +126,7 @@ FILTERS = [
     CallFilters(status="error"),
     CallFilters(status="deny"),
     CallFilters(status="under way"),
+    CallFilters(status="repeated"),
     CallFilters(status="allow", agent="bob"),
     CallFilters(type="OperatorChange"),
     CallFilters(type="ToolCompleted", conversation="Chat 1"),

@@ -80,3 +80,16 @@ def test_lines_are_shown_with_their_sources_and_answered_at_once(
     page.get_by_role("button", name="Approve once").click()
     expect(page.get_by_text("Approved by")).to_have_count(1)
     assert [said for said in reader.said if "AbortError" not in said] == []
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_critical_call_is_approved_with_a_silent_console(read: Callable[..., Reader], world: World) -> None:
+    """With the content security policy in force: around it, what it blocks would be silent too."""
+    world.call_meanwhile("pay", {"iban": "AT61"}, **WHO)
+    reader = read()
+    page = reader.go("/ui/approvals")
+    page.get_by_role("button", name="Approve once").click()
+    page.get_by_label(re.compile("^Type")).fill("pay")
+    page.get_by_role("button", name="Approve once").click()
+    expect(page.get_by_text("Approved by")).to_have_count(1)
+    assert [said for said in reader.said if "AbortError" not in said] == []

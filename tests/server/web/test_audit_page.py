@@ -53,25 +53,25 @@ def calls(keep: Keep) -> None:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("", [("add", "refused"), ("write_down", "refused"), ("add", "ok")]),
-        ("?type=ToolInvoked", [("add", "refused"), ("write_down", "refused"), ("add", "ok")]),
-        ("?type=PolicyDecision", [("write_down", "refused"), ("add", "ok")]),
-        ("?status=allow", [("add", "ok")]),
+        ("", [("add", "refused"), ("write_down", "refused"), ("add", "went well")]),
+        ("?type=ToolInvoked", [("add", "refused"), ("write_down", "refused"), ("add", "went well")]),
+        ("?type=PolicyDecision", [("write_down", "refused"), ("add", "went well")]),
+        ("?status=allow", [("add", "went well")]),
         ("?status=deny", [("write_down", "refused")]),
-        ("?status=ok", [("add", "ok")]),
+        ("?status=ok", [("add", "went well")]),
         ("?status=error", []),
         ("?status=refused", [("add", "refused"), ("write_down", "refused")]),
         ("?status=refused&tool=add", [("add", "refused")]),
         ("?status=deny&tool=add", []),
         ("?code=ACODE-TSR-004", [("add", "refused")]),
         ("?text=PERMITTED", [("write_down", "refused")]),
-        ("?text=desk-7&hours=1", [("add", "ok")]),
-        ("?session=desk-7&conversation=talk", [("add", "ok")]),
+        ("?text=desk-7&hours=1", [("add", "went well")]),
+        ("?session=desk-7&conversation=talk", [("add", "went well")]),
         ("?session=desk", []),
         ("?slower_ms=600000", []),
-        ("?since=2026-01-01T00:00:00Z&status=ok", [("add", "ok")]),
+        ("?since=2026-01-01T00:00:00Z&status=ok", [("add", "went well")]),
         ("?until=2026-01-01T01:00:00%2B01:00", []),
-        ("?slower_ms=0&status=ok", [("add", "ok")]),
+        ("?slower_ms=0&status=ok", [("add", "went well")]),
     ],
 )
 @pytest.mark.parametrize("shown", [40, 1])
@@ -82,6 +82,29 @@ def test_a_filter_shows_whole_calls_with_the_outcome_that_they_had(
     monkeypatch.setattr("toolkeep.server.web.audit_page._SHOWN", shown)
     calls(keep)
     assert visit(keep, lambda visitor: timeline(visitor, query)) == expected
+
+
+@pytest.mark.spec("WEB-2")
+def test_list_filter_and_the_page_of_a_call_use_the_same_words(keep: Keep) -> None:
+    for _ in range(2):
+        keep.call_sync("add", {"a": 1}, agent="operator", idempotency_key="once")
+    keep.register(fail)
+    keep.call_sync("fail", {}, agent="operator", session="s")
+
+    async def act(visitor: Visitor) -> list[Any]:
+        page = (await visitor.get("/ui/audit")).body.decode()
+        session = (await visitor.get("/ui/sessions/show?agent=operator&session=s")).body.decode()
+        return [page, session, await timeline(visitor, "?status=repeated"), await timeline(visitor)]
+
+    page, session, repeated, every = visit(keep, act)
+    (choices,) = re.findall(r'<select name="status".*?</select>', page)
+    words = re.findall(r"<option[^>]*>([^<]*)<", choices)
+    assert words[1:] == [
+        "went well", "failed", "refused", "unknown", "pending", "repeated", "under way",
+        "allowed by policy", "denied by policy"]  # fmt: skip
+    assert repeated == [("add", "repeated")]
+    assert every == [("fail", "failed"), ("add", "repeated"), ("add", "went well")]
+    assert '<span class="chip bad">failed</span>' in session
 
 
 @pytest.mark.spec("WEB-2")
@@ -126,7 +149,13 @@ def test_calls_that_overlap_are_shown_once_and_whole(
 
     keep.register(around)
     assert keep.call_sync("around", {}, agent="operator").status == "ok"
-    assert visit(keep, timeline) == [("around", "ok"), ("add", "ok")]
+    assert visit(keep, timeline) == [("around", "went well"), ("add", "went well")]
+
+
+@tool(side_effects=[])
+async def fail() -> None:
+    """Fail."""
+    raise ToolFailed("no")
 
 
 @tool(side_effects=[])

@@ -49,6 +49,38 @@ def test_a_denied_call_shows_the_policy_and_the_argument_that_it_read(keep: Keep
         assert link in page
 
 
+@pytest.mark.spec("WEB-2")
+@pytest.mark.parametrize(
+    ("scopes", "denied", "disabled"),
+    [
+        (
+            ["admin"],
+            "Change the grant of the agent or the policy; <code>toolkeep policy explain</code> says how.",
+            "Enable the tool; then the same call passes this check.",
+        ),
+        (["call", "tools:read"], "ask the operator", "ask the operator"),
+    ],
+)
+def test_an_admin_is_told_what_to_do_and_not_to_ask_the_operator(
+    keep: Keep, scopes: list[str], denied: str, disabled: str
+) -> None:
+    keep.use_policies(POLICIES)
+
+    async def act(visitor: Visitor) -> list[str]:
+        token = visitor.operator.tokens.make("a token", scopes, agent="ada").text
+        await visitor.sign_in(token=token)
+        await visitor.open_tab()
+        sent = {"mode": "json", "text": '{"a": 4711}', "act": "call"}
+        answers = [await visitor.post("/ui/tools/add:try", sent)]
+        keep.disable("add")
+        answers.append(await visitor.post("/ui/tools/add:try", sent))
+        return [one.body.decode() for one in answers]
+
+    by_policy, off = visit(keep, act)
+    assert (denied in by_policy, disabled in off) == (True, True)
+    assert [("ask the operator" in page) for page in (by_policy, off)] == ["ask" in denied] * 2
+
+
 def test_a_call_is_explained_tried_again_and_copied_and_back_leads_to_the_filtered_log(
     read: Callable[..., Reader], world: World
 ) -> None:

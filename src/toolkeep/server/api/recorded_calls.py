@@ -3,12 +3,15 @@
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from toolkeep.audit.entry import Entry
-from toolkeep.errors import TITLES, Code
+from toolkeep.errors import NOT_BEGUN, TITLES, Code
+
+_ENDS: Final = ("ToolCompleted", "AnsweredLate")
+"""The kinds of records that end a call that was run."""
 
 
 class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,11 +148,18 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> str:
-        """Its outcome: `refused` if it failed before it was run; `under way` if it has none yet."""
-        status = self.newest.status
-        if status == "error" and self.newest.type != "ToolCompleted":
+        """Its outcome, as `call_verdict` tells it: `refused` if it was not run, `error` if it ran and failed.
+
+        `under way` if it has none yet; empty for a record of the log about itself.
+        """
+        status, code = self.newest.status, next(iter(self.newest.codes), "")
+        if status == "error" and code == Code.OUTCOME_UNKNOWN:
+            return "unknown"
+        if status == "error" and (self.newest.type not in _ENDS or code in NOT_BEGUN):
             return "refused"
-        return status if status in ("ok", "error", "pending") else "under way"
+        if status in ("ok", "error", "pending", "repeated"):
+            return status
+        return "under way" if self.newest.call else ""
 
 
 class CallView(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,10 +28,10 @@ _TYPES: Final = (
 )  # fmt: skip
 _PASSED: Final = ("ToolInvoked", "PolicyDecision", "Approval", "ToolCompleted")
 """The kinds of records that say how far a call came."""
-_STATUS_WORDS: Final = {
-    "ok": "went well", "error": "failed", "refused": "refused", "pending": "pending",
-    "allow": "allowed by policy", "deny": "denied by policy",
-}  # fmt: skip
+_STATUSES: Final = (
+    "ok", "error", "refused", "unknown", "pending", "repeated", "under way", "allow", "deny"
+)  # fmt: skip
+"""Outcomes, and decisions of policies."""
 _TEXTS: Final = ("agent", "tool", "session", "conversation", "text")
 _HOURS: Final = {"1": "last hour", "6": "last 6 hours", "24": "last day", "168": "last 7 days"}
 _NAMED: Final = 500
@@ -75,7 +75,7 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         **data,
         filters={name: value or "" for name, value in given.items()},
         types=_TYPES,
-        statuses=_STATUS_WORDS,
+        statuses=_STATUSES,
         hours=_HOURS,
         tools=[tool.name for tool in tools[:_NAMED]],
         agents=sorted(service.keep.agents),
@@ -165,7 +165,7 @@ _SCOPES: Final = (Scope.AUDIT_READ,)
 _FILTERS: Final = (
     *map(_text, _TEXTS),
     Parameter(name="type", about="", choices=("", *_TYPES), shortest=0, default=""),
-    Parameter(name="status", about="", choices=("", *_STATUS_WORDS), shortest=0, default=""),
+    Parameter(name="status", about="", choices=("", *_STATUSES), shortest=0, default=""),
     Parameter(name="code", about="", choices=("", *map(str, Code)), shortest=0, default=""),
     Parameter(name="hours", about="", choices=("", *_HOURS), shortest=0, default=""),
     *(

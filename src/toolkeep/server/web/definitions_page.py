@@ -133,7 +133,6 @@ async def _save(service: Service, request: PageRequest) -> Response:
         "parts/definition_checked.html",
         **_slots(read, errors),
         is_sent=True,
-        asks=bool(asks),
         **asks,
     )
 

@@ -224,7 +224,7 @@ def _difference(tool: RegisteredTool, declared: dict[str, Any] | None) -> str:
 
 
 def _shown(
-    keep: Keep, request: PageRequest, tool: RegisteredTool, declared: dict[str, Any], more: dict[str, Any]
+    keep: Keep, request: PageRequest, tool: RegisteredTool, declared: Mapping[str, Any], more: dict[str, Any]
 ) -> Response:
     is_stored = keep.declared_flow(tool.name) is not None
     view = _view(keep, tool, declared, is_stored=is_stored, **more)

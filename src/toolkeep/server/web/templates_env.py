@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from toolkeep.approval.question_text import duration, name
-from toolkeep.audit.call_verdict import duration_text
+from toolkeep.audit.call_verdict import duration_text, remedy_for
 from toolkeep.errors import TITLES, Code
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.mcp_server.http_headers import Headers
@@ -48,6 +48,13 @@ STAGE_WORDS: Final = {
     "check": "Result check",
 }
 """The stages of a call (`audit.record_kinds.STAGES`): one word each, on every page."""
+_OUTCOMES: Final = {
+    "ok": "went well",
+    "error": "failed",
+    "allow": "allowed by policy",
+    "deny": "denied by policy",
+}
+"""Outcomes of calls, and decisions, where the word of the log is not that of the page."""
 _KINDS: Final = {
     "ToolInvoked": STAGE_WORDS["validate"],
     "CapabilityCheck": "Capabilities",
@@ -139,6 +146,8 @@ class Renderer:
             "lasted": duration_text,
             "brief": lambda text: shorten(" ".join(str(text).split()), _BRIEF_CHARS),
             "reason": lambda code: TITLES[Code(code)] if code in set(Code) else code,
+            "outcome": lambda word: _OUTCOMES.get(word, word),
+            "remedy": remedy_for,
             "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
             "input_type": input_type,

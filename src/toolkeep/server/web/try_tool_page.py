@@ -7,6 +7,7 @@ import jiter
 import msgspec
 
 from toolkeep.approval.question import Question
+from toolkeep.audit.call_verdict import remedy_for
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, ToolResult
 from toolkeep.definitions.secret_subschemas import has_secret
 from toolkeep.server.api import call_routes, open_calls, tool_routes
@@ -72,7 +73,7 @@ async def _try(service: Service, request: PageRequest) -> Response | None:
         act = form.get("act")
         checked = tool_routes.check_call(service.keep, request.caller, name, arguments)
         if isinstance(checked, Refusal):
-            _refused(attempt, checked)
+            _refused(attempt, checked, is_admin=request.caller.has_scope(Scope.ADMIN))
             if act == "repair":
                 _repair(service, request, attempt, arguments, checked)
         elif act == "call":
@@ -121,14 +122,14 @@ def _arguments(attempt: Attempt, form: Form) -> bytes | None:
     return None if collected.errors else json_bytes(collected.arguments)
 
 
-def _refused(attempt: Attempt, refusal: Refusal) -> None:
+def _refused(attempt: Attempt, refusal: Refusal, *, is_admin: bool) -> None:
     attempt.refusal = refusal
     attempt.errors = {}
     for violation in refusal.errors:
         field = nearest(attempt.fields, violation.path) if attempt.mode == "form" else None
         said = {
             "message": violation.message,
-            "suggestion": violation.suggestion,
+            "suggestion": remedy_for(violation) if is_admin else violation.suggestion,
             "code": violation.code.value,
             "path": violation.path,
         }
