@@ -13,13 +13,19 @@ from toolkeep.stores.replaced_files import Replaced
 
 Read = Callable[..., Reader]
 
-_RUN = """() => axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
+_RUN = """options => axe.run(document, {resultTypes: ["violations"], ...options}).then(found => found.violations.map(
     one => [one.id, one.nodes.map(node => node.html.slice(0, 160) + " " + node.failureSummary.slice(0, 300))]))"""
 
 
 def barriers(page: Any, axe: str) -> Any:
+    """What axe finds in the theme that is shown, and in the other one by the rule that depends on it."""
     page.evaluate(axe)
-    return page.evaluate(_RUN)
+    found = page.evaluate(_RUN, {})
+    is_dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    page.emulate_media(color_scheme="light" if is_dark else "dark")
+    found += page.evaluate(_RUN, {"runOnly": ["color-contrast"]})
+    page.emulate_media(color_scheme="dark" if is_dark else "light")
+    return found
 
 
 @pytest.fixture
