@@ -16,7 +16,7 @@ from tests.server.api.test_review_routes import changes
 from tests.server.talk import Response
 from tests.server.web.conftest import Reader, open_world, price
 from tests.server.web.test_app import Visitor, visit
-from toolkeep import Keep, open_keep
+from toolkeep import Code, Keep, open_keep
 from toolkeep.definitions.vocabulary import Role, ToolState
 from toolkeep.events import Event, FlowDeclared
 
@@ -207,6 +207,23 @@ def test_a_declaration_needs_the_typed_name_and_a_fresh_sign_in_and_is_recorded(
     lines = undeclared["difference"].split("\n")
     assert lines[-1] == "+What the configuration says counts again."
     assert [f"-{line[1:]}" for line in after] == lines[:-1]
+
+
+def test_a_tool_that_changes_after_the_confirmation_keeps_its_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as keep:
+        append = keep.record.log.append_soon
+
+        def change_meanwhile(*given: Any, **more: Any) -> Any:
+            keep.disable("tell")
+            return append(*given, **more)
+
+        monkeypatch.setattr(keep.record.log, "append_soon", change_meanwhile)
+        answer = visit(keep, lambda visitor: declare(visitor, "tell", FIELDS))
+        assert "has changed since you read it" in answer.body.decode()
+        assert keep.declared_flow("tell") is None
+        assert [one.get("codes") for one in changes(keep)] == [None, [Code.CHANGED_MEANWHILE.value]]
 
 
 def test_they_count_for_no_other_definition(tmp_path: Path) -> None:
