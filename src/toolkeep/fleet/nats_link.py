@@ -159,9 +159,8 @@ class NatsLink:
 
 async def _close(client: "Client") -> None:
     with contextlib.suppress(Exception):
-        async with asyncio.timeout(
-            _CLOSE_SECONDS
-        ):  # nats-py waits for the other side, if TLS failed for ever
+        # After a failed TLS handshake, nats-py may wait for the other side for ever.
+        async with asyncio.timeout(_CLOSE_SECONDS):
             await client.close()
 
 
