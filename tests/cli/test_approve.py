@@ -72,7 +72,7 @@ def approvals(project: Path) -> Iterator[SqliteApprovals]:
 
 
 def run(project: Path, *arguments: str, text: str | None = None) -> Result:
-    words = ["approvals"] if arguments[0] in ("list", "show", "rules", "revoke") else []
+    words = ["approvals"] if arguments[0] in ("list", "show", "answers", "rules", "revoke") else []
     command = [*words, *arguments, "--project", str(project)]
     return CliRunner().invoke(cli, command, input=text, catch_exceptions=False)
 
@@ -525,6 +525,12 @@ def test_a_call_waits_in_one_process_and_runs_once_another_says_yes(
         "id": question_id,
     }
     assert plain(run(shop.project, "list").stdout, shop) == "No call waits for approval.\n"
+    (answer,) = json.loads(run(shop.project, "answers", "--json").stdout)
+    by = f"operator:{person()}"
+    assert [answer[key] for key in ("tool", "agent", "verdict", "approver", "way", "status")] == [
+        "save_note", "operator", "approved", by, "command", "ok"]  # fmt: skip
+    row = run(shop.project, "answers").stdout.splitlines()[1].split()
+    assert row[1:] == ["approved", answer["call_id"][:8], "save_note", "operator", by, "ok"]
 
 
 def test_a_rule_from_another_process_is_judged_by_the_recorded_calls(

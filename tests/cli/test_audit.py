@@ -1,6 +1,7 @@
 """`toolkeep call` and `toolkeep audit`: from a call to its proof, and what happens to a log that was touched."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from toolkeep import open_keep
 from toolkeep.cli.audit import entries_of_call, log_of
 from toolkeep.cli.main import cli
 from toolkeep.errors import NotRecorded
+from toolkeep.server.api.statistics import PERIODS, StatisticsView
 from toolkeep.storage.log.witness_folder import Witness
 
 pytestmark = pytest.mark.spec("AUD-4")
@@ -382,6 +384,25 @@ def test_the_own_witness_of_a_project_has_one_key_and_is_told_where_to_listen(pr
 def test_what_promises_no_determinism_is_not_replayed(project: Path) -> None:
     result = run(project, "audit", "replay", greeted(project))
     assert (result.exit_code, "is not declared deterministic" in result.stderr) == (1, True)
+
+
+def test_statistics_are_those_of_the_page_for_each_of_its_periods(project: Path) -> None:
+    with open_keep(project=project) as keep:
+        for name in ("Ada", 1):
+            keep.call_sync("agent_hello_world", {"name": name}, agent="operator")
+    for hours in map(str, PERIODS):
+        found = data(project, "audit", "statistics", "--hours", hours)
+        assert found.keys() == set(StatisticsView.__struct_fields__)
+        assert (found["hours"], found["calls"], found["refusals"]) == (int(hours), 2, 1)
+    assert run(project, "audit", "statistics", "--hours", "2").exit_code == 2
+    said = run(project, "audit", "statistics").stdout
+    assert said.startswith(
+        "2 calls over the last 24 hours, 0 failed, 1 refused\nhalf of the calls ran at most "
+    )
+    assert re.search(r"^wrong type +ACODE-TSR-004 +1$", said, re.MULTILINE)
+    assert re.search(r"^agent_hello_world +2$", said, re.MULTILINE)
+    assert re.search(r"^operator +2$", said, re.MULTILINE)
+    assert re.search(r" +1 +1 +0 +\S+ ms +\S+ ms$", said, re.MULTILINE)
 
 
 def test_calls_are_listed_by_the_filters_of_the_page(project: Path) -> None:

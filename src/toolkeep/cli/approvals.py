@@ -1,10 +1,11 @@
-"""`toolkeep approvals`: calls that wait for a person, and remembered approvals."""
+"""`toolkeep approvals`: calls that wait for a person, answers, and remembered approvals."""
 
 import contextlib
 import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from toolkeep.approval.question import EXPIRED, Answer, AnswerRefused, Question,
 from toolkeep.approval.question_text import duration, moment, name, render_questions, rows, until
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.cli.tables import Column, say_table, screen_width
+from toolkeep.cli.tables import Column, say_table, screen_width, short_time
 from toolkeep.errors import Code, StateUnusable, ToolkeepError
 from toolkeep.host.clock import iso
 from toolkeep.limits import LISTED_NAMES
@@ -37,7 +38,7 @@ class ListByDefault(CommandGroup):
 
 @click.group("approvals", cls=ListByDefault)
 def command() -> None:
-    """List calls that wait for approval, and the rules that approve calls without asking.
+    """List calls that wait for approval, the last answers, and the rules that approve calls without asking.
 
     Without a command, the calls that wait are listed.
     """
@@ -257,6 +258,52 @@ def show_question(question_id: str, project: Path | None, *, as_json: bool) -> N
         return
     for line in render_questions(questions, now=time.time(), width=min(screen_width(), _SHOWN_WIDTH)):
         click.echo(line.text)
+
+
+_ANSWER_COLUMNS = (
+    Column("TIME"),
+    Column("ANSWER"),
+    Column("CALL"),
+    Column("TOOL", narrowest=10),
+    Column("AGENT", narrowest=8),
+    Column("BY", narrowest=8),
+    Column("OUTCOME"),
+)
+
+
+@command.command("answers", short_help="List the last answers.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="Maximum number.")
+@project
+@common
+def list_answers(limit: int, project: Path | None, *, as_json: bool) -> None:
+    """List the last answers, newest first: who gave each, and what came of its call.
+
+    Times are local; with --json they are UTC.
+    """
+    from toolkeep.cli.tool_selection import keep_with
+    from toolkeep.server.api.approval_history import ApprovalHistory
+
+    with keep_with(project=project) as keep:
+        answers = ApprovalHistory().answers(keep, limit)
+    if as_json:
+        print_json([msgspec.to_builtins(one) for one in answers])
+        return
+    if not answers:
+        say("No call was answered yet.")
+        return
+    rows = [
+        (
+            short_time(datetime.fromisoformat(one.at).timestamp()),
+            one.verdict,
+            name(one.call_id[:_ID_CHARS]),
+            name(one.tool),
+            name(one.agent),
+            name(one.approver) if one.approver else "nobody in time",
+            one.status,
+        )
+        for one in answers
+    ]
+    say_table(_ANSWER_COLUMNS, rows)
 
 
 @command.command("rules", short_help="List the approval rules.")

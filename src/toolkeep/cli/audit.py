@@ -38,6 +38,7 @@ from toolkeep.text.display import counted
 
 if TYPE_CHECKING:
     from toolkeep.audit.entry import Entry
+    from toolkeep.server.api.statistics import StatisticsView
     from toolkeep.storage.log.audit_log import AuditLog
     from toolkeep.storage.log.witness_folder import Witness
     from toolkeep.storage.postgres.remote_log import RemoteLog, RemoteLogs
@@ -69,6 +70,8 @@ _CALL_COLUMNS: Final = (
     Column("TOOK", is_optional=True),
 )
 """Shortest prefix of an id; a shorter one could be a mistyped index."""
+_STEP_COLUMNS: Final = tuple(map(Column, ("FROM", "OK", "REFUSED", "FAILED", "MEDIAN", "95 OF 100")))
+_PERIODS: Final = ("1", "6", "24", "168")
 _NAMED_CALLS: Final = 5
 """Calls that an error names."""
 
@@ -295,6 +298,58 @@ def list_calls(limit: int, project: Path | None, *, as_json: bool, **filters: st
         for one in calls
     ]
     say_table(_CALL_COLUMNS, rows)
+
+
+@command.command("statistics", short_help="Show how many calls failed or were refused, and why.")
+@click.option(
+    "--hours", type=click.Choice(_PERIODS), default="24", show_default=True, help="How far to look back."
+)
+@project
+@common
+def show_statistics(hours: str, project: Path | None, *, as_json: bool) -> None:
+    """Show the figures of the page's overview: calls, failures, refusals by reason, and how long tools ran.
+
+    Times are local; with --json they are seconds since 1970. Of a long log, the newest 200,000 records count.
+    """
+    import msgspec
+
+    from toolkeep.cli.tool_selection import keep_with
+    from toolkeep.server.api.statistics import Statistics
+
+    with keep_with(project=project) as keep, progress("Reading the log"):
+        view = asyncio.run(Statistics().view(keep, int(hours)))
+    if as_json:
+        print_json(msgspec.to_builtins(view))
+        return
+    over = f"{counted(view.calls, 'call')} over the last {counted(view.hours, 'hour')}"
+    say(f"{over}, {view.failures:,} failed, {view.refusals:,} refused")
+    if view.median_ms is not None and view.slowest_ms is not None:
+        say(f"half of the calls ran at most {view.median_ms:,} ms, 95 of 100 at most {view.slowest_ms:,} ms")
+    reasons = [(one.about or one.name, one.name, f"{one.calls:,}") for one in view.by_reason]
+    _say_ranking((Column("REFUSED BECAUSE"), Column("CODE"), Column("CALLS")), reasons)
+    for heading, ranked in (("TOOL", view.by_tool), ("AGENT", view.by_agent)):
+        _say_ranking((Column(heading), Column("CALLS")), [(one.name, f"{one.calls:,}") for one in ranked])
+    _say_ranking(_STEP_COLUMNS, list(_steps(view)))
+    if not view.is_whole:
+        say("", "the log is so long that only its newest part is counted")
+
+
+def _say_ranking(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> None:
+    if rows:
+        say("")
+        say_table(columns, rows)
+
+
+def _steps(view: "StatisticsView") -> Iterator[tuple[str, ...]]:
+    """The steps in which a call was made."""
+    each = zip(view.times, view.ok, view.refused, view.failed, view.p50_ms, view.p95_ms, strict=True)
+    for at, ok, refused, failed, p50, p95 in each:
+        if ok or refused or failed:
+            yield (short_time(at), *(f"{one:,}" for one in (ok, refused, failed)), *map(_ms, (p50, p95)))
+
+
+def _ms(found: float | None) -> str:
+    return "" if found is None else f"{found:,} ms"
 
 
 def _newest(log: "RemoteLog", limit: int) -> "list[Entry]":
