@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolkeep.calls import Denied
 from toolkeep.limits import STDERR_BYTES, TABLE_ELEMENTS, TABLES
+from toolkeep.wasm.c_api import Guest
 from toolkeep.wasm.errors import Ending, WasmEnded
 from toolkeep.wasm.modules import Form, LoadedModule
 from toolkeep.wasm.open_file_limit import INSTANCES
@@ -19,10 +20,11 @@ from toolkeep.wasm.run_watch import Watch, of_thread
 from toolkeep.wasm.runtime import Runtime
 
 if TYPE_CHECKING:
-    from wasmtime import Instance, Store, WasiConfig
+    from wasmtime import Store
 
 _ERRNO_NO_SPACE: Final = 28
 _WORD: Final = 0xFFFFFFFF
+_WORDS: Final = ctypes.POINTER(ctypes.POINTER(ctypes.c_char))
 _TRAP_CHARS: Final = 1000
 """Characters of a trap's message: it may hold a whole backtrace, with names from the module."""
 
@@ -52,45 +54,6 @@ class Answer(NamedTuple):
     stderr: bytes
 
 
-class _Stream:
-    """Receives what a module writes. Must never raise: wasmtime-py would print the error and go on."""
-
-    def __init__(self) -> None:
-        self.taken = bytearray()
-
-    def take(self, body: bytes) -> int | None:
-        raise NotImplementedError
-
-
-class _Output(_Stream):
-    """Standard output; exceeding the limit ends the run."""
-
-    def __init__(self, most: int, watch: Watch) -> None:
-        super().__init__()
-        self._most = most
-        self._watch = watch
-        self.is_full = False
-
-    def take(self, body: bytes) -> int | None:
-        if len(self.taken) + len(body) > self._most:
-            self.is_full = True
-            # Ends the run: a module that ignores the write error would spin until its deadline.
-            self._watch.stop()
-            return -_ERRNO_NO_SPACE
-        self.taken += body
-        return None
-
-
-class _Errors(_Stream):
-    """Standard error; only the tail is kept."""
-
-    def take(self, body: bytes) -> int | None:
-        # Cut before it is appended: one huge write must not be buffered whole.
-        self.taken += body[-STDERR_BYTES:]
-        del self.taken[:-STDERR_BYTES]
-        return None
-
-
 class Run:
     """One run of one module."""
 
@@ -99,87 +62,101 @@ class Run:
         self._module = module
         self._bounds = bounds
         self._watch = watch
-        self._output = _Output(bounds.output_bytes, watch)
-        self._errors = _Errors()
+        self._output = bytearray()
+        self._errors = bytearray()
+        self._is_full = False
 
     def answer(self, name: str, request: bytes, folders: Sequence[OpenFolder]) -> Answer:
         """The module's answer. Blocks; only its watch ends it early."""
         from wasmtime import Store
 
+        c = self._runtime.c
         store = Store(self._runtime.engine)
         of_thread.watch = self._watch
+        number = c.add(self)
         try:
             with self._runtime.ticking():
-                callback = self._limit(store)
-                store.set_wasi(self._wasi(name, request, folders))
+                self._limit(store, number)
+                self._set_wasi(store, number, name, request, folders)
                 body = self._guarded(store, request, has_folders=bool(folders))
-                # wasmtime holds only its address; Python must keep it alive until here.
-                del callback
         finally:
             of_thread.watch = None
             store.close()
-        return Answer(body, bytes(self._errors.taken))
+            c.remove(number)
+        return Answer(body, bytes(self._errors))
 
-    def _limit(self, store: "Store") -> Any:
-        """Apply the limits; returns what must live as long as the store."""
-        from wasmtime import _ffi as ffi
+    @property
+    def is_over(self) -> bool:
+        """Whether the module must end now."""
+        return self._watch.is_over
 
-        store.set_limits(
-            memory_size=self._bounds.memory_bytes,
-            table_elements=TABLE_ELEMENTS,
-            instances=INSTANCES,
-            tables=TABLES + 1,
-            # One memory, so that memory_size bounds all of it.
-            memories=1,
-        )
+    def take_output(self, body: bytes) -> int:
+        """Keep standard output; exceeding the limit ends the run."""
+        if len(self._output) + len(body) > self._bounds.output_bytes:
+            self._is_full = True
+            # Ends the run: a module that ignores the write error would spin until its deadline.
+            self._watch.stop()
+            return -_ERRNO_NO_SPACE
+        self._output += body
+        return len(body)
+
+    def take_errors(self, body: bytes) -> int:
+        """Keep the tail of standard error."""
+        # Cut before it is appended: one huge write must not be buffered whole.
+        self._errors += body[-STDERR_BYTES:]
+        del self._errors[:-STDERR_BYTES]
+        return len(body)
+
+    def _limit(self, store: "Store", number: int) -> None:
+        c, context = self._runtime.c, store._context()  # noqa: SLF001 -- of the pinned version
+        memory_bytes, one_memory = self._bounds.memory_bytes, 1  # so that memory_bytes bounds all of it
+        c.wasmtime_store_limiter(store.ptr(), memory_bytes, TABLE_ELEMENTS, INSTANCES, TABLES + 1, one_memory)
         # Fuel bounds CPU work deterministically; the epoch bounds wall-clock time and cancellation.
-        store.set_fuel(self._bounds.fuel)
-        store.set_epoch_deadline(1)
+        c.check(c.wasmtime_context_set_fuel(context, self._bounds.fuel))
+        c.wasmtime_context_set_epoch_deadline(context, 1)
+        c.wasmtime_store_epoch_deadline_callback(store.ptr(), c.tick, number, c.nothing_to_free)
 
-        def tick(_: Any, __: Any, delta: Any, ___: Any) -> int:
-            if self._watch.is_over:
-                error = ffi.wasmtime_error_new(b"over")
-                return ctypes.cast(error, ctypes.c_void_p).value or 0
-            delta[0] = 1
-            return 0
+    def _set_wasi(
+        self, store: "Store", number: int, name: str, request: bytes, folders: Sequence[OpenFolder]
+    ) -> None:
+        c = self._runtime.c
+        # No environment, no inherited streams: it starts empty, and nothing of the host is added.
+        wasi = c.wasi_config_new()
+        try:
+            self._configure(wasi, number, name, request)
+            self._open_folders(wasi, folders)
+        except BaseException:
+            c.wasi_config_delete(wasi)
+            raise
+        c.check(c.wasmtime_context_set_wasi(store._context(), wasi))  # noqa: SLF001 -- takes ownership
 
-        context, number = ctypes.POINTER(ffi.wasmtime_context_t), ctypes.POINTER(ctypes.c_uint64)
-        kind = ctypes.POINTER(ffi.wasmtime_update_deadline_kind_t)
-        callback = ctypes.CFUNCTYPE(ctypes.c_size_t, context, ctypes.c_void_p, number, kind)(tick)
-        nothing_to_free = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
-        ffi.wasmtime_store_epoch_deadline_callback(store.ptr(), callback, None, nothing_to_free)
-        return callback
-
-    def _wasi(self, name: str, request: bytes, folders: Sequence[OpenFolder]) -> "WasiConfig":
-        from wasmtime import WasiConfig, WasmtimeError
-        from wasmtime import _ffi as ffi
-
-        wasi = WasiConfig()
-        # No environment, no inherited streams: WasiConfig starts empty, and nothing of the host is added.
-        wasi.argv = [name]
+    def _configure(self, wasi: Any, number: int, name: str, request: bytes) -> None:
+        c, words = self._runtime.c, (ctypes.c_char_p * 1)(name.encode())
+        if not c.wasi_config_set_argv(wasi, 1, ctypes.cast(words, _WORDS)):
+            raise WasmEnded(Ending.UNUSABLE, "its name cannot be given to it")
         if self._module.form is Form.COMMAND:
-            ffi.wasi_config_set_stdin_bytes(wasi.ptr(), ctypes.byref(ffi.bytes_to_capi(request)))
-        wasi.stdout_custom = self._output.take
-        wasi.stderr_custom = self._errors.take
+            c.wasi_config_set_stdin_bytes(wasi, ctypes.byref(c.types.bytes_to_capi(request)))
+        c.wasi_config_set_stdout_custom(wasi, c.write_output, number, c.nothing_to_free)
+        c.wasi_config_set_stderr_custom(wasi, c.write_errors, number, c.nothing_to_free)
+
+    def _open_folders(self, wasi: Any, folders: Sequence[OpenFolder]) -> None:
         for folder in folders:
-            try:
-                wasi.preopen_dir(folder.path, folder.guest, folder.is_writable)
-            except WasmtimeError as error:
-                raise WasmEnded(Ending.UNUSABLE, "a folder that it was granted cannot be opened") from error
-        return wasi
+            path, guest = folder.path.encode(), folder.guest.encode()
+            if not self._runtime.c.wasi_config_preopen_dir(wasi, path, guest, folder.is_writable):
+                raise WasmEnded(Ending.UNUSABLE, "a folder that it was granted cannot be opened")
 
     def _guarded(self, store: "Store", request: bytes, *, has_folders: bool) -> bytes:
         """The answer; every way in which wasmtime ends a run becomes a `WasmEnded`."""
         from wasmtime import ExitTrap, Trap, WasmtimeError
 
         try:
-            instance = self._instance(store, has_folders=has_folders)
+            guest = self._guest(store, has_folders=has_folders)
             self._check_going_on()
             if self._module.form is Form.COMMAND:
-                _function(store, instance, "_start")(store)
+                guest.call(b"_start")
                 self._check_going_on()
-                return bytes(self._output.taken)
-            return self._call(store, instance, request)
+                return bytes(self._output)
+            return self._call(guest, request)
         except ExitTrap as ended:
             self._check_going_on()
             return self._left(ended.code)
@@ -187,15 +164,17 @@ class Run:
             self._check_going_on()
             raise self._died(error) from error
 
-    def _instance(self, store: "Store", *, has_folders: bool) -> "Instance":
+    def _guest(self, store: "Store", *, has_folders: bool) -> Guest:
         """A fresh instance; with folders, one whose open files are counted."""
+        c = self._runtime.c
         if has_folders:
-            return self._runtime.gate.instantiate(store, self._module.module)
-        return self._module.linked.instantiate(store)
+            made = self._runtime.gate.instantiate(store, self._module.module)
+            return Guest(c, store, made._instance)  # noqa: SLF001 -- of the pinned version
+        return c.instantiate(store, self._module.linked)
 
     def _check_going_on(self) -> None:
         """Report first why a run was ended, whatever error it ended with."""
-        if self._output.is_full:
+        if self._is_full:
             limit = f"{self._bounds.output_bytes} bytes"
             text = f"returned more than {limit}; let it give less, or write a file"
             raise WasmEnded(Ending.TOO_BIG, text, denied=Denied.OUTPUT_SIZE, limit=limit)
@@ -208,10 +187,10 @@ class Run:
             raise WasmEnded(Ending.FAILED, self._last_words() or f"it ended with the exit status {code}")
         if self._module.form is Form.LIBRARY:
             raise WasmEnded(Ending.BROKEN, "ended without an answer")
-        return bytes(self._output.taken)
+        return bytes(self._output)
 
     def _last_words(self) -> str:
-        lines = bytes(self._errors.taken).decode(errors="replace").strip().splitlines()
+        lines = bytes(self._errors).decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
 
     def _died(self, error: Exception) -> WasmEnded:
@@ -219,7 +198,7 @@ class Run:
 
         code = error.trap_code if isinstance(error, Trap) else None
         # A backtrace with names from the module, and what it wrote: for the operator.
-        detail = f"{bytes(self._errors.taken).decode(errors='replace')}\n{str(error)[:_TRAP_CHARS]}"
+        detail = f"{bytes(self._errors).decode(errors='replace')}\n{str(error)[:_TRAP_CHARS]}"
         died = partial(WasmEnded, Ending.DIED, detail=detail)
         if code is TrapCode.OUT_OF_FUEL:
             text = "used up its fuel; ask for less, or grant more under run.wasm"
@@ -235,31 +214,21 @@ class Run:
             return died(text, denied=Denied.MEMORY, limit=limit)
         return died("could not be started, or broke; the log says why")
 
-    def _call(self, store: "Store", instance: "Instance", request: bytes) -> bytes:
+    def _call(self, guest: Guest, request: bytes) -> bytes:
         """Call a library; every address that it returns is checked against its memory."""
-        memory: Any = instance.exports(store)["memory"]
         if self._module.has_initialize:
-            _function(store, instance, "_initialize")(store)
+            guest.call(b"_initialize")
         # The module chooses the address; masked to 32 bits and checked before the host writes there.
-        place = _function(store, instance, "alloc")(store, len(request)) & _WORD
-        if place + len(request) > memory.data_len(store):
+        place = guest.call(b"alloc", len(request)) & _WORD
+        if not guest.write(place, request):
             raise WasmEnded(Ending.BROKEN, "gave by alloc a place outside of its memory")
-        memory.write(store, request, place)
-        packed = _function(store, instance, "call")(store, _signed(place), len(request))
+        packed = guest.call(b"call", place, len(request))
         self._check_going_on()
         start, length = packed >> 32 & _WORD, packed & _WORD
-        if start + length > memory.data_len(store):
-            raise WasmEnded(Ending.BROKEN, "gave by call a place outside of its memory")
         # Before the bytes are copied out of the module.
         if length > self._bounds.output_bytes:
             raise WasmEnded(Ending.TOO_BIG, f"returned more than {self._bounds.output_bytes} bytes")
-        return bytes(memory.read(store, start, start + length))
-
-
-def _function(store: "Store", instance: "Instance", name: str) -> Any:
-    return instance.exports(store)[name]
-
-
-def _signed(word: int) -> int:
-    """An address as wasmtime-py expects it."""
-    return word - (1 << 32) if word >> 31 else word
+        body = guest.read(start, length)
+        if body is None:
+            raise WasmEnded(Ending.BROKEN, "gave by call a place outside of its memory")
+        return body

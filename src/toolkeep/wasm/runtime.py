@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from toolkeep.wasm.c_api import CApi
 from toolkeep.wasm.errors import Ending, WasmEnded
 from toolkeep.wasm.open_file_limit import OpenFileLimit
 from toolkeep.wasm.poll_oneoff import define_poll_oneoff
@@ -56,6 +57,7 @@ class Runtime:
         self.linker = Linker(self.engine)
         self.linker.define_wasi()
         define_poll_oneoff(self.linker)
+        self.c = CApi()
         self.gate = OpenFileLimit(self.engine, self.linker)
         self._ticker = _Ticker(self.engine)
 
