@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -333,8 +333,8 @@ class Dispatcher:
         if bundled is None:
             return
         for known in self._known.values():
-            session = self._usable(known)
-            if session is None or not session.could_install(*place):
+            session = known.current
+            if session is None or not session.could_install(*place) or not self._is_usable(session):
                 continue
             if time.monotonic() - session.installing.get(place.tool, float("-inf")) >= _INSTALL_SECONDS:
                 session.installing[place.tool] = time.monotonic()
@@ -439,21 +439,20 @@ class Dispatcher:
             for known in self._known.values()
         )
 
-    def _fitting(self, place: Placement) -> "list[WorkerSession]":
-        return [
-            session
-            for session in map(self._usable, self._known.values())
-            if session is not None
-            and not session.is_draining
-            and session.fits(place.tool, place.label, place.level, place.agent)
-        ]
+    def _fitting(self, place: Placement) -> "Iterator[WorkerSession]":
+        for known in self._known.values():
+            session = known.current
+            if (
+                session is not None
+                and not session.is_draining
+                and session.fits(place.tool, place.label, place.level, place.agent)
+                and self._is_usable(session)
+            ):
+                yield session
 
-    def _usable(self, known: _Known) -> WorkerSession | None:
-        """The session with a worker that may get jobs."""
-        session = known.current
-        if session is None or not session.has_lease or self._is_quarantined(known.trusted.key):
-            return None
-        return session
+    def _is_usable(self, session: WorkerSession) -> bool:
+        """Whether its worker may get jobs."""
+        return session.has_lease and not self._is_quarantined(session.trusted.key)
 
     def _best(self, place: Placement, without: Collection[str] = ()) -> WorkerSession | None:
         """The least busy worker that fits, with a slot reserved; None if all are full.

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import jiter
@@ -12,6 +12,7 @@ import msgspec
 
 from toolkeep.calls import Denied, Diagnosis, RanOn, RecordedCall, RegisteredTool
 from toolkeep.config.fleet_settings import FleetSettings
+from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.tool_context import Cancelled, ToolContext, ToolFailed
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
@@ -146,7 +147,7 @@ class FleetRunner:
             code_hash=code,
             level=isolation_of(call.tool),
             agent=request.agent,
-            capabilities=tuple(map(str, grant.capabilities)),
+            capabilities=_in_words(grant.capabilities),
             permissions=grant.permissions,
             arguments=msgspec.json.encode(call.checked.arguments),
             deadline_ms=max(1, round(call.deadline_s * 1000)),
@@ -165,6 +166,8 @@ class FleetRunner:
         """The one of the running event loop, which is started for its first call."""
         loop = asyncio.get_running_loop()
         started = self._dispatchers.get(loop)
+        if started is not None and started.done() and not started.cancelled() and not started.exception():
+            return started.result()
         if started is None or (started.done() and (started.cancelled() or started.exception())):
             for gone in [one for one in self._dispatchers if one.is_closed()]:
                 del self._dispatchers[gone]
@@ -213,6 +216,11 @@ class FleetRunner:
         started = self._dispatchers.pop(asyncio.get_running_loop(), None)
         if started is not None and started.done() and not started.cancelled() and not started.exception():
             await started.result().close()
+
+
+@lru_cache(maxsize=1_000)
+def _in_words(capabilities: tuple[Capability, ...]) -> tuple[str, ...]:
+    return tuple(map(str, capabilities))
 
 
 def _traceparent() -> str:

@@ -74,11 +74,10 @@ class Modules:
         held = self._loaded.get(path)
         if held is None:
             return None
-        descriptor = _open(path)
         try:
-            return held[1] if held[0] == _identity(descriptor) else None
-        finally:
-            os.close(descriptor)
+            return held[1] if held[0] == _identity(os.stat(path)) else None
+        except (OSError, ValueError):
+            return None  # to be told why
 
     def _compiled_once(self, path: str) -> LoadedModule:
         with self._lock:
@@ -89,7 +88,7 @@ class Modules:
             descriptor = _open(path)
             with open(descriptor, "rb") as file:
                 # fstat of the descriptor that is read, not stat of the path: no TOCTOU between the two.
-                identity = _identity(descriptor)
+                identity = _identity(os.fstat(descriptor))
                 # Bounded read: the file is untrusted, and compilation takes many times its size.
                 body = file.read(MODULE_BYTES + 1)
             loaded = self._load(body)
@@ -167,9 +166,8 @@ def _open(path: str) -> int:
     return descriptor
 
 
-def _identity(descriptor: int) -> _Identity:
+def _identity(status: os.stat_result) -> _Identity:
     """Identity with ctime, which only root can set back."""
-    status = os.fstat(descriptor)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
