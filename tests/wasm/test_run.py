@@ -4,10 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from wasmtime import Store, wat2wasm
+from wasmtime import wat2wasm
 
 from tests.execution import wat
-from toolkeep.wasm.c_api import Guest
+from toolkeep.wasm.c_api import Guest, OpenStore
 from toolkeep.wasm.errors import Ending, WasmEnded
 from toolkeep.wasm.modules import LoadedModule, Modules
 from toolkeep.wasm.run import Bounds, Run
@@ -77,8 +77,7 @@ def test_a_run_whose_watch_breaks_ends(
 
 def test_an_export_is_never_taken_for_one_of_another_kind(runtime: Runtime, tmp_path: Path) -> None:
     module = loaded(runtime, tmp_path, wat.LIBRARY)
-    store = Store(runtime.engine)
-    runtime.c.wasmtime_context_set_fuel(store._context(), 1000)
+    store = OpenStore(runtime.c, runtime.engine)
     guest = runtime.c.instantiate(store, module.linked)
     with pytest.raises(WasmEnded):
         guest.call(b"memory", 1)
@@ -88,7 +87,7 @@ def test_an_export_is_never_taken_for_one_of_another_kind(runtime: Runtime, tmp_
 
 def test_nothing_outside_of_its_memory_is_read_or_written(runtime: Runtime, tmp_path: Path) -> None:
     module = loaded(runtime, tmp_path, wat.LIBRARY)
-    store = Store(runtime.engine)
+    store = OpenStore(runtime.c, runtime.engine)
     guest: Guest = runtime.c.instantiate(store, module.linked)
     page = 65536
     size = next(n for n in range(page, page * 100, page) if guest.read(n, 1) is None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from toolkeep.wasm.errors import Ending, WasmEnded
 
 if TYPE_CHECKING:
-    from wasmtime import InstancePre, Store
+    from wasmtime import Engine, InstancePre
 
 _FUNCTION, _MEMORY = 0, 3
 """Kinds of exports (`wasmtime_extern_kind_t`)."""
@@ -23,6 +23,9 @@ _I32, _I64 = 0, 1
 _IO: Final = -5
 
 _SHORT: Final = (
+    "wasmtime_store_new",
+    "wasmtime_store_context",
+    "wasmtime_store_delete",
     "wasmtime_store_limiter",
     "wasmtime_context_set_fuel",
     "wasmtime_context_set_epoch_deadline",
@@ -125,22 +128,36 @@ class CApi:
             # They take ownership.
             raise WasmtimeError._from_ptr(error) if error else Trap._from_ptr(trap)  # noqa: SLF001
 
-    def instantiate(self, store: "Store", linked: "InstancePre") -> "Guest":
+    def instantiate(self, store: "OpenStore", linked: "InstancePre") -> "Guest":
         """A fresh instance."""
         made, trap = self.types.wasmtime_instance_t(), ctypes.POINTER(self.types.wasm_trap_t)()
         error = self.wasmtime_instance_pre_instantiate(
-            linked.ptr(), _context(store), ctypes.byref(made), ctypes.byref(trap)
+            linked.ptr(), store.context, ctypes.byref(made), ctypes.byref(trap)
         )
         self.check(error, trap)
         return Guest(self, store, made)
 
 
+class OpenStore:
+    """What one run makes in wasmtime, until it is closed."""
+
+    def __init__(self, c: CApi, engine: "Engine") -> None:
+        self._c = c
+        self.ptr = c.wasmtime_store_new(engine.ptr(), None, c.nothing_to_free)
+        self.context = c.wasmtime_store_context(self.ptr)
+
+    def close(self) -> None:
+        """Free everything; nothing of it may be used afterwards."""
+        self._c.wasmtime_store_delete(self.ptr)
+        self.ptr = self.context = None
+
+
 class Guest:
     """An instance in its store."""
 
-    def __init__(self, c: CApi, store: "Store", instance: Any) -> None:
+    def __init__(self, c: CApi, store: OpenStore, instance: Any) -> None:
         self._c = c
-        self._context = _context(store)
+        self._context = store.context
         self._instance = instance
         self._memory: Any = None
 
@@ -199,7 +216,3 @@ class Guest:
         if place < 0 or place + length > self._c.wasmtime_memory_data_size(self._context, memory):
             return None
         return (self._c.wasmtime_memory_data(self._context, memory) or 0) + place
-
-
-def _context(store: "Store") -> Any:
-    return store._context()  # noqa: SLF001 -- of the pinned version

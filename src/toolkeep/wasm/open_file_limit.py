@@ -8,11 +8,13 @@ only after the module does, hence the table between the two: `gate` first, then 
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.limits import MODULE_FILES
+from toolkeep.wasm.c_api import OpenStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wasmtime import Engine, Instance, Linker, Module, Store
+    from wasmtime import Engine, Instance, Linker, Module
+    from wasmtime._store import StoreContext
 
 WASI: Final = "wasi_snapshot_preview1"
 INSTANCES: Final = 3
@@ -60,17 +62,19 @@ class OpenFileLimit:
         self._gate = Module(engine, _GATE)
         self._counter = Module(engine, _COUNTER)
 
-    def instantiate(self, store: "Store", module: "Module") -> "Instance":
+    def instantiate(self, store: OpenStore, module: "Module") -> "Instance":
         """An instance of a module whose imports were checked before."""
         from wasmtime import Instance
+        from wasmtime._store import StoreContext
 
-        gate = Instance(store, self._gate, []).exports(store)
-        made = Instance(store, module, self._imports(store, module, gate))
-        count = {"memory": made.exports(store)["memory"], "table": gate["table"]}
-        Instance(store, self._counter, self._imports(store, self._counter, count))
+        within = StoreContext(store.context)
+        gate = Instance(within, self._gate, []).exports(within)
+        made = Instance(within, module, self._imports(within, module, gate))
+        count = {"memory": made.exports(within)["memory"], "table": gate["table"]}
+        Instance(within, self._counter, self._imports(within, self._counter, count))
         return made
 
-    def _imports(self, store: "Store", module: "Module", ours: "Mapping[str, Any]") -> list[Any]:
+    def _imports(self, within: "StoreContext", module: "Module", ours: "Mapping[str, Any]") -> list[Any]:
         """Imports of a module in order: ours by name, WASI for the rest."""
         names = [one.name or "" for one in module.imports]
-        return [ours.get(name) or self._linker.get(store, WASI, name) for name in names]
+        return [ours.get(name) or self._linker.get(within, WASI, name) for name in names]

@@ -8,19 +8,16 @@ network, processes or other files.
 import ctypes
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import Denied
 from toolkeep.limits import STDERR_BYTES, TABLE_ELEMENTS, TABLES
-from toolkeep.wasm.c_api import Guest
+from toolkeep.wasm.c_api import Guest, OpenStore
 from toolkeep.wasm.errors import Ending, WasmEnded
 from toolkeep.wasm.modules import Form, LoadedModule
 from toolkeep.wasm.open_file_limit import INSTANCES
 from toolkeep.wasm.run_watch import Watch, of_thread
 from toolkeep.wasm.runtime import Runtime
-
-if TYPE_CHECKING:
-    from wasmtime import Store
 
 _ERRNO_NO_SPACE: Final = 28
 _WORD: Final = 0xFFFFFFFF
@@ -68,10 +65,8 @@ class Run:
 
     def answer(self, name: str, request: bytes, folders: Sequence[OpenFolder]) -> Answer:
         """The module's answer. Blocks; only its watch ends it early."""
-        from wasmtime import Store
-
         c = self._runtime.c
-        store = Store(self._runtime.engine)
+        store = OpenStore(c, self._runtime.engine)
         of_thread.watch = self._watch
         number = c.add(self)
         try:
@@ -107,17 +102,17 @@ class Run:
         del self._errors[:-STDERR_BYTES]
         return len(body)
 
-    def _limit(self, store: "Store", number: int) -> None:
-        c, context = self._runtime.c, store._context()  # noqa: SLF001 -- of the pinned version
+    def _limit(self, store: OpenStore, number: int) -> None:
+        c = self._runtime.c
         memory_bytes, one_memory = self._bounds.memory_bytes, 1  # so that memory_bytes bounds all of it
-        c.wasmtime_store_limiter(store.ptr(), memory_bytes, TABLE_ELEMENTS, INSTANCES, TABLES + 1, one_memory)
+        c.wasmtime_store_limiter(store.ptr, memory_bytes, TABLE_ELEMENTS, INSTANCES, TABLES + 1, one_memory)
         # Fuel bounds CPU work deterministically; the epoch bounds wall-clock time and cancellation.
-        c.check(c.wasmtime_context_set_fuel(context, self._bounds.fuel))
-        c.wasmtime_context_set_epoch_deadline(context, 1)
-        c.wasmtime_store_epoch_deadline_callback(store.ptr(), c.tick, number, c.nothing_to_free)
+        c.check(c.wasmtime_context_set_fuel(store.context, self._bounds.fuel))
+        c.wasmtime_context_set_epoch_deadline(store.context, 1)
+        c.wasmtime_store_epoch_deadline_callback(store.ptr, c.tick, number, c.nothing_to_free)
 
     def _set_wasi(
-        self, store: "Store", number: int, name: str, request: bytes, folders: Sequence[OpenFolder]
+        self, store: OpenStore, number: int, name: str, request: bytes, folders: Sequence[OpenFolder]
     ) -> None:
         c = self._runtime.c
         # No environment, no inherited streams: it starts empty, and nothing of the host is added.
@@ -128,7 +123,7 @@ class Run:
         except BaseException:
             c.wasi_config_delete(wasi)
             raise
-        c.check(c.wasmtime_context_set_wasi(store._context(), wasi))  # noqa: SLF001 -- takes ownership
+        c.check(c.wasmtime_context_set_wasi(store.context, wasi))  # takes ownership
 
     def _configure(self, wasi: Any, number: int, name: str, request: bytes) -> None:
         c, words = self._runtime.c, (ctypes.c_char_p * 1)(name.encode())
@@ -145,7 +140,7 @@ class Run:
             if not self._runtime.c.wasi_config_preopen_dir(wasi, path, guest, folder.is_writable):
                 raise WasmEnded(Ending.UNUSABLE, "a folder that it was granted cannot be opened")
 
-    def _guarded(self, store: "Store", request: bytes, *, has_folders: bool) -> bytes:
+    def _guarded(self, store: OpenStore, request: bytes, *, has_folders: bool) -> bytes:
         """The answer; every way in which wasmtime ends a run becomes a `WasmEnded`."""
         from wasmtime import ExitTrap, Trap, WasmtimeError
 
@@ -164,7 +159,7 @@ class Run:
             self._check_going_on()
             raise self._died(error) from error
 
-    def _guest(self, store: "Store", *, has_folders: bool) -> Guest:
+    def _guest(self, store: OpenStore, *, has_folders: bool) -> Guest:
         """A fresh instance; with folders, one whose open files are counted."""
         c = self._runtime.c
         if has_folders:
