@@ -50,7 +50,7 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     why: str = ""
     """Why it cannot be called, if so."""
     arrived: ToolDefinition | None = None
-    """The definition of an import as its upstream brought it, if a person declared its flow on the page."""
+    """The definition of an import as its upstream brought it, if a person declared its flow."""
     own: ToolDefinition | None = None
     """The definition without the danger that a person set, if one did."""
     suspicion: str = ""

@@ -118,7 +118,7 @@ def test_an_import_is_declared_in_the_configuration_or_on_its_page() -> None:
     theirs = ToolDefinition.from_elsewhere({"name": "Send It", "description": "Sends.", "parameters": {
         "type": "object", "properties": {"to": {"type": "string"}}}}, kind="mcp", origin="mail")  # fmt: skip
     found = [one["fix"] for one in FlowFindings([theirs], (), None).of(theirs)]
-    where = "under upstreams.mail.flow.Send It or on its page"
+    where = "under upstreams.mail.flow.Send It or by toolkeep flow"
     assert found == [
         f"declare their roles {where}",
         f'declare a label ("text" if anybody may have written it) {where}',

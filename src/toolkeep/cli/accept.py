@@ -253,7 +253,11 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
         raise NotAccepted(f"{pin.name!r} has changed again", hint="review it again: toolkeep accept NAME")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
     has_flow = any(flow.key == pin.key for flow in state.flows())
-    then = "declare its flow again on the page" if has_flow else "it can be called now"
+    then = (
+        f"declare its flow again: toolkeep flow declare {visible(pin.name)}"
+        if has_flow
+        else "it can be called now"
+    )
     finish(data, f"accepted {pin.name} {taken.version}; {then}", as_json)
     if not as_json and is_there(root / LOCK_FILE):
         say("  toolkeep.lock still has the previous definition; update it: toolkeep lock", err=True)

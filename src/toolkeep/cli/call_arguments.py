@@ -26,6 +26,11 @@ def read_arguments(words: Sequence[str], keep: Keep, name: str) -> bytes:
         return b"{}"
     if not words or words == ("-",):
         return _from_standard_input(schema, is_asked=bool(words))
+    return read_words(words, schema)
+
+
+def read_words(words: Sequence[str], schema: Mapping[str, Any]) -> bytes:
+    """JSON text of one JSON object, or of `key=value` and `key:=JSON` words that a schema types."""
     if len(words) == 1 and _is_json(words[0]):
         return words[0].encode("utf-8", "surrogateescape")
     members = dict(_members(words, schema))

@@ -119,7 +119,7 @@ def _declare(definition: ToolDefinition, what: str, by_hand: str = "") -> str:
     if source.is_by_hand:
         return f"declare {what}{by_hand}"
     named = f"upstreams.{source.origin}.flow.{source.name or definition.name}"
-    return f"declare {what} under {visible(named)} or on its page"
+    return f"declare {what} under {visible(named)} or by toolkeep flow"
 
 
 def _listed(names: Sequence[str]) -> str:

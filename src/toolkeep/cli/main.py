@@ -28,6 +28,7 @@ COMMANDS = {
     "drift": "List what agents did that they never did before.",
     "enable": "Enable tools again.",
     "fleet": "See the workers on other machines, and restore one.",
+    "flow": "Declare roles and labels of imported tools.",
     "init": "Write a commented .agent/config.yml.",
     "install": "Add the keep to an MCP client's configuration.",
     "learn": "Propose policies from what agents did.",

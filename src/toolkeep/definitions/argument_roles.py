@@ -105,13 +105,15 @@ NO_TOOL_FLOW: Final = ToolFlow({}, {})
 
 
 def read_tool_flows(data: Mapping[str, Mapping[str, Any]]) -> dict[str, ToolFlow]:
-    """What a configuration declares, by tool name."""
-    return {
-        tool: ToolFlow(
-            {at: Role.read(word) for at, word in said.items() if at != RESULT}, said.get(RESULT) or {}
-        )
-        for tool, said in data.items()
-    }
+    """What a configuration declares, by tool name; ValueError for what it cannot say."""
+    return {tool: _read_tool_flow(said) for tool, said in data.items()}
+
+
+def _read_tool_flow(said: Mapping[str, Any]) -> ToolFlow:
+    labels = said.get(RESULT) or {}
+    if not isinstance(labels, Mapping):
+        raise ValueError(f"{RESULT} must be an object of labels by JSON Pointer")
+    return ToolFlow({at: Role.read(word) for at, word in said.items() if at != RESULT}, labels)
 
 
 def with_flow(definition: ToolDefinition, declared: ToolFlow) -> ToolDefinition:

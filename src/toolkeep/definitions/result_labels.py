@@ -49,7 +49,7 @@ def read_label(data: Any) -> Label:
     made_by = [key for key in (SYSTEM, OUTSIDE) if key in data]
     if len(made_by) != 1 or not data.keys() <= {SYSTEM, OUTSIDE, "readers"}:
         raise ValueError("must be system, outside or text, with a form and readers, and nothing else")
-    if "readers" in data and tuple(data["readers"] or ()) != ("user",):
+    if "readers" in data and data["readers"] not in (["user"], ("user",)):
         raise ValueError("readers must be [user], or left out where anybody may know the value")
     return Label(made_by[0] == SYSTEM, Form.read(data[made_by[0]]), "readers" in data)
 

@@ -1,4 +1,4 @@
-"""An imported tool with the roles and labels that a person declared on the page, and without them.
+"""An imported tool with the roles and labels that a person declared, and without them.
 
 In: a registered tool as its upstream brought it. Out: the same with another definition, whose hash the log,
 approvals and caches see; `arrived` stays what its pin is about.

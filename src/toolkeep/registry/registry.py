@@ -50,7 +50,7 @@ from toolkeep.text.nearest import nearest_by_alias
 SWITCHED_OFF = "it was switched off"
 SAID_BY_DEFINITION = "its definition says enabled: false"
 CHANGED = "its definition changed since it was accepted"
-OTHER_FLOW = "its roles and labels were declared for another definition: declare them again on its page"
+OTHER_FLOW = "its roles and labels were declared for another definition: declare them again (toolkeep flow)"
 NEW = "it is new since the tools of its upstream were accepted"
 
 
@@ -269,7 +269,7 @@ class ToolRegistry:
         return pin is not None and self._switches.get(rejection_switch(pin)) is False
 
     def declared_flow(self, tool: RegisteredTool) -> DeclaredFlow | None:
-        """What a person declared about an imported tool on the page."""
+        """What a person declared about an imported tool."""
         return self._flows.get(pin_key(tool)) if is_import(tool) else None
 
     def declare_flow(self, name: str, declared: Mapping[str, Any] | None, *, by: str) -> RegisteredTool:

@@ -221,7 +221,7 @@ def test_a_tool_that_changes_after_the_confirmation_keeps_its_flow(
 
         monkeypatch.setattr(keep.record.log, "append_soon", change_meanwhile)
         answer = visit(keep, lambda visitor: declare(visitor, "tell", FIELDS))
-        assert "has changed since you read it" in answer.body.decode()
+        assert "The tool has changed since the preview" in answer.body.decode()
         assert keep.declared_flow("tell") is None
         assert [one.get("codes") for one in changes(keep)] == [None, [Code.CHANGED_MEANWHILE.value]]
 
@@ -233,7 +233,7 @@ def test_they_count_for_no_other_definition(tmp_path: Path) -> None:
         changed = keep.get("tell")
         assert changed.state is ToolState.QUARANTINED
     said = run("accept", "tell", "--hash", changed.definition_hash, "--project", str(tmp_path)).output
-    assert "declare its flow again on the page" in said
+    assert "declare its flow again: toolkeep flow declare tell" in said
     with open_keep(project=tmp_path, built_in=False) as keep:
         waiting = keep.get("tell")
         assert (waiting.state, "for another definition" in waiting.why) == (ToolState.QUARANTINED, True)

@@ -1,7 +1,7 @@
 """Roles and labels of an imported tool, declared on its page (FLO-1): a person's act, like `toolkeep accept`.
 
-A form becomes what `upstreams.NAME.flow` of a configuration would say. It is shown back in words, and put in
-force once an admin has confirmed exactly that for exactly the definition that the form was made for.
+A form becomes a declaration. It is shown back in words, and put in force once an admin has confirmed exactly
+that for exactly the definition that the form was made for.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,22 +11,17 @@ import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.argument_roles import RESULT
-from toolkeep.definitions.result_labels import OUTSIDE, SYSTEM, read_label
+from toolkeep.definitions.result_labels import OUTSIDE, read_label
 from toolkeep.definitions.vocabulary import Form as ValueForm
-from toolkeep.definitions.vocabulary import Role, ToolState
-from toolkeep.errors import Code, DefinitionError
-from toolkeep.flow.flow_plan import make_plan
-from toolkeep.flow.undeclared import places_without_label
-from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.definitions.vocabulary import Role
+from toolkeep.errors import DefinitionError, NotAccepted
 from toolkeep.json_values.pointers import escaped
 from toolkeep.keep.keep import Keep
-from toolkeep.registry.declared_flow import check_flow, undeclared_tool
-from toolkeep.registry.registry import OTHER_FLOW
-from toolkeep.server.api import tool_routes
-from toolkeep.server.api.admin_change import Change, put_in_force
+from toolkeep.server.api import flow_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
+from toolkeep.server.api.flow_routes import LABELS, FlowBody, label_word
 from toolkeep.server.http.bearer_auth import Caller
-from toolkeep.server.http.problem_details import RequestRefused, not_found
+from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
 from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
@@ -35,20 +30,6 @@ from toolkeep.stores.api_tokens import Scope
 
 _CHANGED: Final = "the tool has changed since you read it: reload the page"
 _TEXT: Final = ValueForm.TEXT.value
-LABELS: Final = (
-    (_TEXT, "text, written by anybody"),
-    *((f"{SYSTEM} {form.value}", f"{form.value}, made by the service") for form in ValueForm),
-    *(
-        (f"{OUTSIDE} {form.value}", f"{form.value}, chosen by anybody")
-        for form in ValueForm
-        if form is not ValueForm.TEXT
-    ),
-)
-"""The choices for a place of a result, and what each says."""
-_MEANINGS: Final = {
-    Role.CONTENT: "only stored, sent or shown; nobody is asked about its value",
-    Role.OPTION: "how the call is carried out; nobody is asked about its value",
-}
 
 
 class RoleRow(msgspec.Struct, frozen=True):
@@ -71,41 +52,26 @@ class LabelRow(msgspec.Struct, frozen=True):
 
 def flow_data(keep: Keep, caller: Caller, tool: RegisteredTool) -> dict[str, Any]:
     """What the page of a tool shows of its flow; nothing for tools whose flow is declared elsewhere."""
-    if not caller.has_scope(Scope.ADMIN) or not _is_declarable(tool):
+    if not caller.has_scope(Scope.ADMIN) or not flow_routes.is_declarable(tool):
         return {"flow": None}
-    stored = keep.declared_flow(tool.name)
-    declared = stored if stored is not None else _declared(tool)
-    return _view(keep, tool, declared, is_stored=stored is not None)
-
-
-def _is_declarable(tool: RegisteredTool) -> bool:
-    is_held_back = tool.state is ToolState.QUARANTINED and tool.why != OTHER_FLOW
-    return tool.provider.startswith("upstream:") and not is_held_back
-
-
-def _declared(tool: RegisteredTool) -> dict[str, Any]:
-    definition = tool.definition
-    roles = {f"/{escaped(name)}": role.value for name, role in definition.roles.items()}
-    return {**roles, RESULT: dict(definition.flow)} if definition.flow else roles
+    return _view(keep, caller, tool)
 
 
 def _view(
-    keep: Keep, tool: RegisteredTool, declared: Mapping[str, Any], *, is_stored: bool, **more: Any
+    keep: Keep, caller: Caller, tool: RegisteredTool, declared: Mapping[str, Any] | None = None, **more: Any
 ) -> dict[str, Any]:
-    definition, plan = tool.definition, make_plan(tool)
-    roles = [
-        RoleRow(
-            name,
-            declared.get(f"/{escaped(name)}", ""),
-            "" if name in definition.roles else plan.role(name).value,
-        )
-        for name in definition.properties
-    ]
+    """Template data; without `declared`, of what is in force."""
+    view = flow_routes.show_flow(keep, caller, tool.name)
+    said = view.declared if declared is None else declared
+    pointers = {name: f"/{escaped(name)}" for name in tool.definition.properties}
     return {
         "flow": {
-            "roles": roles,
-            "labels": list(_label_rows(tool, declared.get(RESULT) or {})),
-            "is_stored": is_stored,
+            "roles": [
+                RoleRow(name, said.get(pointer, ""), view.by_default.get(pointer, ""))
+                for name, pointer in pointers.items()
+            ],
+            "labels": list(_label_rows(tool, said.get(RESULT) or {})),
+            "is_stored": view.is_stored,
             "tag": tool_routes.tag_of_tool(keep, tool),
             "errors": [],
             "lines": [],
@@ -119,17 +85,13 @@ def _view(
 
 def _label_rows(tool: RegisteredTool, labels: Mapping[str, Any]) -> Iterator[LabelRow]:
     """The whole result, every text in its schema, every label, and one row for another place."""
-    plain = tool.definition.replace(flow={})
-    known = places_without_label(make_plan(msgspec.structs.replace(tool, definition=plain)), plain)
-    places = dict.fromkeys(["", *known, *labels])
+    places = dict.fromkeys(["", *flow_routes.text_places(tool), *labels])
     for number, place in enumerate(places):
         if place not in labels:
             yield LabelRow(number, place)
             continue
         label = read_label(labels[place])
-        is_text = label.form is ValueForm.TEXT and not label.is_system
-        word = _TEXT if is_text else f"{SYSTEM if label.is_system else OUTSIDE} {label.form.value}"
-        yield LabelRow(number, place, word, label.is_secret)
+        yield LabelRow(number, place, label_word(label), label.is_secret)
     yield LabelRow(len(places), "")
 
 
@@ -160,106 +122,69 @@ def _label(word: str, *, is_secret: bool) -> Any:
     return {made_by: form, **readers}
 
 
-def _lines(declared: Mapping[str, Any]) -> Iterator[str]:
-    """What the operator is asked to accept, in words."""
-    for pointer, word in declared.items():
-        if pointer != RESULT:
-            meaning = _MEANINGS.get(Role.read(word), "asked about unless the user or a service named it")
-            yield f"Argument {pointer[1:]}: {word}, {meaning}."
-    words = dict(LABELS)
-    for place, said in (declared.get(RESULT) or {}).items():
-        label = read_label(said)
-        made_by = SYSTEM if label.is_system else OUTSIDE
-        is_text = label.form is ValueForm.TEXT and not label.is_system
-        secret = "; only the user may know it" if label.is_secret else ""
-        what = words[_TEXT if is_text else f"{made_by} {label.form.value}"]
-        yield f"{place or 'The whole result'}: {what}{secret}."
-
-
 async def _declare(service: Service, request: PageRequest) -> Response:
     keep, form = service.keep, await request.form()
-    tool = _found(keep, request)
+    tool = flow_routes.find_import(keep, request.caller, request.names["name"])
     declared, errors = _read(form, tool)
-    tag = tool_routes.tag_of_tool(keep, tool)
-    if form.get("tag") != tag:
+    if form.get("tag") != tool_routes.tag_of_tool(keep, tool):
         errors = [_CHANGED]
     try:
-        lines = list(_lines(declared)) or ["Nothing: every argument and every text counts as the worst."]
-    except ValueError as error:  # a word that the form does not offer
-        declared, lines, errors = {}, [], [str(error)]
-    errors += _problems(tool, declared)
+        shown = flow_routes.preview(keep, request.caller, tool.name, declared)
+    except DefinitionError as error:
+        errors += [f"{one.field} {one.message}: {one.fix}" for one in error.problems]
+    if errors:
+        return _shown(keep, request, tool, _readable(declared), errors=errors)
     # The operator accepts what was shown, for the definition that it was shown for.
-    seal = "" if errors else canonical_hash([declared, tag])
-    if seal and form.get("accepted") == seal:
+    if form.get("accepted") == shown.seen:
         try:
-            return await _put(keep, request, form, tool, declared)
+            return await _put(keep, request, form, tool, FlowBody(declared=declared, seen=shown.seen))
         except RequestRefused as refused:
             errors = [_said(refused)]
-    more = {"errors": errors, "lines": lines if seal else [], "accepted": seal}
-    return _shown(keep, request, tool, declared, more)
+    return _shown(keep, request, tool, declared, errors=errors, lines=shown.lines, accepted=shown.seen)
+
+
+def _readable(declared: dict[str, Any]) -> dict[str, Any]:
+    """A declaration that the form can show again; nothing of one with words that the form does not offer."""
+    try:
+        for said in declared.get(RESULT, {}).values():
+            read_label(said)
+    except ValueError:
+        return {}
+    return declared
+
+
+async def _undeclare(service: Service, request: PageRequest) -> Response:
+    keep, form = service.keep, await request.form()
+    tool = flow_routes.find_import(keep, request.caller, request.names["name"])
+    try:
+        shown = flow_routes.preview(keep, request.caller, tool.name, None)
+        return await _put(keep, request, form, tool, FlowBody(declared=None, seen=shown.seen))
+    except (RequestRefused, NotAccepted) as refused:
+        return _shown(keep, request, tool, errors=[_said(refused)])
 
 
 async def _put(
-    keep: Keep, request: PageRequest, form: Form, tool: RegisteredTool, declared: dict[str, Any] | None
+    keep: Keep, request: PageRequest, form: Form, tool: RegisteredTool, body: FlowBody
 ) -> Response:
-    """Put a declaration in force, or take it back; raises `RequestRefused` if it is not confirmed."""
-    tag = tool_routes.tag_of_tool(keep, tool)
-
-    def apply() -> None:
-        # Other words or another definition by now: it was confirmed for this one alone.
-        if tool_routes.tag_of_tool(keep, keep.get(tool.name)) != tag:
-            raise RequestRefused(Code.CHANGED_MEANWHILE, _CHANGED)
-        keep.declare_flow(tool.name, declared, by=request.caller.agent)
-
-    change = Change(what="flow", name=tool.name, difference=_difference(tool, declared))
-    await put_in_force(keep, page_confirmation(request, form), change, apply)
+    await flow_routes.change_flow(keep, page_confirmation(request, form), tool.name, body)
     return Response(200, b"", b"text/plain", ((b"hx-refresh", b"true"),))
 
 
-def _difference(tool: RegisteredTool, declared: dict[str, Any] | None) -> str:
-    """What is declared now and then, in the words that the operator read."""
-    after = ["What the configuration says counts again."] if declared is None else _lines(declared)
-    before = _lines(_declared(tool))
-    return "\n".join((*(f"-{one}" for one in before), *(f"+{one}" for one in after)))
-
-
 def _shown(
-    keep: Keep, request: PageRequest, tool: RegisteredTool, declared: Mapping[str, Any], more: dict[str, Any]
+    keep: Keep,
+    request: PageRequest,
+    tool: RegisteredTool,
+    declared: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Response:
-    is_stored = keep.declared_flow(tool.name) is not None
-    view = _view(keep, tool, declared, is_stored=is_stored, **more)
+    view = _view(keep, request.caller, tool, declared, **more)
     return request.renderer.page(
         request, "parts/flow.html", tool=tool_routes.summary(tool), **view, **confirm_data(request)
     )
 
 
-def _problems(tool: RegisteredTool, declared: Mapping[str, Any]) -> list[str]:
-    try:
-        check_flow(undeclared_tool(tool), declared)
-    except DefinitionError as error:
-        return [f"{one.field} {one.message}: {one.fix}" for one in error.problems]
-    return []
-
-
-async def _undeclare(service: Service, request: PageRequest) -> Response:
-    keep, form = service.keep, await request.form()
-    tool = _found(keep, request)
-    try:
-        return await _put(keep, request, form, tool, None)
-    except RequestRefused as refused:
-        more = {"errors": [_said(refused)]}
-        return _shown(keep, request, tool, keep.declared_flow(tool.name) or _declared(tool), more)
-
-
-def _said(refused: RequestRefused) -> str:
+def _said(refused: RequestRefused | NotAccepted) -> str:
     return f"{refused.message}: {refused.hint}" if refused.hint else refused.message
-
-
-def _found(keep: Keep, request: PageRequest) -> RegisteredTool:
-    tool = tool_routes.find_tool(keep, request.caller, request.names["name"])
-    if not _is_declarable(tool):
-        raise not_found("imported tool")
-    return tool
 
 
 ROUTES: Final = (
