@@ -3,7 +3,7 @@
 python -m measures.fleet_client keep HOME... | bare URL | celery QUEUE... | ray FOLDER WORKERS...
 
 A first line says that it is ready. Then each line that comes in is `[lane, in_flight, seconds]`; the answer
-is a list of `[began, ended]`, in seconds since the turn began.
+is a list of `[began, ended]`, in seconds since the turn began. What a library prints goes to standard error.
 """
 
 import asyncio
@@ -132,10 +132,13 @@ def _check(value: object) -> None:
 
 
 def _say(what: object) -> None:
-    print(json.dumps(what), flush=True)
+    print(json.dumps(what), file=_ANSWERS, flush=True)
 
 
 if __name__ == "__main__":
+    # A line of a library, or of a process that it starts, would be taken for an answer.
+    _ANSWERS = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     logging.disable(logging.CRITICAL)
     kind, *words = sys.argv[1:]
     if kind in ("celery", "ray"):
