@@ -148,12 +148,15 @@ def test_jobs_end_with_their_lease_and_a_worker_drains(nats: NatsServer, tmp_pat
                     pass
                 while (await rogue.hear(Heartbeat)).running:
                     pass
-            async with Server(nats, key, [worker.trusted], lease_s=30) as server:
+            grant = Grant.read(capabilities=[f"fs.write:{tmp_path}"])
+            async with Server(nats, key, [worker.trusted], lease_s=30, agents={"ada": grant}) as server:
                 await ready(server, "one")
-                acting = asyncio.create_task(server.call("act", {"seconds": 1}))
-                await busy(server, "one", 1)
+                notes = tmp_path / "notes"
+                arguments = {"path": str(notes), "text": "once", "seconds": 1}
+                noting = asyncio.create_task(server.call("note", arguments, agent="ada"))
+                await until(notes.exists)  # a job that is only on its way would be declined
                 worker.process.send_signal(signal.SIGTERM)
-                assert (await acting).value == "acted"
+                assert (await noting).value == "once"
                 assert worker.process.wait() == 0
                 (ran,) = server.said("RanElsewhere")
                 await until(lambda: server.said("AnswersSigned"), 5)
