@@ -88,6 +88,11 @@ class NatsServer:
         self.kill()
         raise RuntimeError("NATS did not start")
 
+    def send(self, how: signal.Signals) -> None:
+        """Send it a signal."""
+        if self._process is not None:
+            self._process.send_signal(how)
+
     def kill(self) -> None:
         """End it at once."""
         if self._process is not None:

@@ -118,7 +118,7 @@ class Program:
 
     def said_last(self, words: str) -> bool:
         """Whether its log ends with some words."""
-        return words in self._log.read_text()[-200:]
+        return words in self._log.read_text()[-800:]
 
     def catches(self, how: signal.Signals) -> bool:
         """Whether it handles a signal; one that still starts does not."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from nats.aio.client import Client
 from tests.conftest import ROOT
 from tests.fleet.fleet_tools import shout
 from tests.fleet.nats_server import NatsServer
-from tests.fleet.running import Server, made_worker, new_key, running, trusted, until
+from tests.fleet.running import PATIENCE, Server, made_worker, new_key, running, trusted, until
+from tests.network.authority import Authority
 from toolkeep.config.fleet_settings import NatsSettings
 from toolkeep.errors import FleetUnavailable
 from toolkeep.fleet.identity import PrivateKey
-from toolkeep.fleet.nats_link import NatsLink
+from toolkeep.fleet.nats_link import NatsLink, within
 
 pytestmark = pytest.mark.spec("SCL-3", "SCL-4")
 
@@ -144,5 +146,116 @@ def test_an_address_of_tls_gives_nothing_to_a_nats_without(
         await link.close()
         with pytest.raises(FleetUnavailable):
             await NatsLink(demanded, "demanded").connect()
+
+    asyncio.run(main())
+
+
+class Certificates:
+    """An authority, whose certificates a NATS shows and demands."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._authority = Authority(folder)
+
+    def nats(self, name: str = "127.0.0.1") -> NatsWithFiles:
+        """One that shows a certificate for this name."""
+        shown = self._authority.certificate([name])
+        config = self._folder / f"{name}.conf"
+        files = f'cert_file: "{shown}", key_file: "{shown}", ca_file: "{self._authority.file}"'
+        config.write_text(f"tls {{ {files}, verify: true }}")
+        return NatsWithFiles(config, {})
+
+    def settings(self, *servers: NatsServer) -> NatsSettings:
+        """How a client with a certificate reaches them."""
+        addresses = tuple(one.url.replace("nats:", "tls:") for one in servers)
+        own = str(self._authority.certificate(["client"]))
+        return NatsSettings(
+            servers=addresses, ca_file=str(self._authority.file), certificate_file=own, key_file=own
+        )
+
+
+def test_tls_connects_only_certificates_that_both_sides_trust(tmp_path: Path) -> None:
+    ours, others = Certificates(tmp_path / "ours"), Certificates(tmp_path / "others")
+    theirs = others.settings().certificate_file
+
+    async def why_refused(settings: NatsSettings) -> str:
+        link = NatsLink(settings, "refused")
+        with pytest.raises(FleetUnavailable) as refused:
+            await link.connect()
+        assert not link.is_connected
+        return refused.value.message
+
+    async def main(here: NatsServer, elsewhere: NatsServer) -> None:
+        mine = ours.settings(here)
+        link = NatsLink(mine, "trusted")
+        await link.connect()
+        assert link.is_connected
+        await link.close()
+        wrong_host, wrong_authority, *_ = await asyncio.gather(
+            why_refused(ours.settings(elsewhere)),
+            why_refused(replace(mine, ca_file=others.settings().ca_file)),
+            why_refused(replace(mine, certificate_file="", key_file="")),
+            why_refused(replace(mine, certificate_file=theirs, key_file=theirs)),
+        )
+        assert "certificate is not valid for '127.0.0.1'" in wrong_host
+        assert "unable to get local issuer certificate" in wrong_authority
+
+    with started(ours.nats()) as here, started(ours.nats("elsewhere.example")) as elsewhere:
+        asyncio.run(main(here, elsewhere))
+
+
+def test_a_nats_with_a_wrong_certificate_keeps_nobody_from_the_next(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+
+    async def main(*servers: NatsServer) -> None:
+        for _ in range(4):  # nats-py begins with any of them
+            link = NatsLink(certificates.settings(*servers), "any")
+            await link.connect()
+            await link.close()
+
+    with started(certificates.nats()) as here, started(certificates.nats("elsewhere.example")) as elsewhere:
+        asyncio.run(main(here, elsewhere))
+
+
+def test_a_nats_that_falls_silent_under_tls_is_left_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not say goodbye, for which asyncio would wait half a minute."""
+    monkeypatch.setattr("toolkeep.fleet.nats_link._PING_SECONDS", 0.2)
+    certificates = Certificates(tmp_path / "certificates")
+
+    async def main(*servers: NatsWithFiles) -> None:
+        link = NatsLink(certificates.settings(*servers), "patient")
+        await link.connect()
+        address = link._client.connected_url if link._client else None
+        assert address is not None
+        (silent,) = (one for one in servers if one.port == address.port)
+        silent.send(signal.SIGSTOP)
+        await until(lambda: not link.is_connected)
+        await until(lambda: link.is_connected)
+        silent.send(signal.SIGCONT)
+        await link.close()
+
+    with started(certificates.nats()) as one, started(certificates.nats()) as other:
+        asyncio.run(main(one, other))
+
+
+def test_work_that_loses_cancellations_ends_within_its_time_and_with_its_caller() -> None:
+    async def deaf() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        late = asyncio.create_task(within(0.01, deaf()))
+        await asyncio.wait({late}, timeout=PATIENCE)
+        assert isinstance(late.exception(), TimeoutError)
+        cancelled = asyncio.create_task(within(PATIENCE, deaf()))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.wait({cancelled}, timeout=PATIENCE)
+        assert cancelled.cancelled()
+        assert await within(PATIENCE, asyncio.sleep(0, "done")) == "done"
 
     asyncio.run(main())

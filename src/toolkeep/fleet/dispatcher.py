@@ -206,7 +206,8 @@ class Dispatcher:
     async def close(self) -> None:
         """Disconnect; what runs ends with its lease."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._have_all_signed(), _SIGN_SECONDS)
+            async with asyncio.timeout(_SIGN_SECONDS):
+                await self._have_all_signed()
         for task in (*self._transfers, *([self._ticking] if self._ticking is not None else [])):
             task.cancel()
         await self._link.close()

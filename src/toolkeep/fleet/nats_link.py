@@ -8,8 +8,8 @@ import contextlib
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from toolkeep.config.fleet_settings import NatsSettings
 from toolkeep.errors import FleetUnavailable
@@ -22,6 +22,7 @@ log = logging.getLogger("toolkeep.fleet")
 
 OnFrame = Callable[[str, bytes], None]
 """Called with the subject and the frame."""
+Value = TypeVar("Value")
 _CONNECT_SECONDS: Final = 5
 _CLOSE_SECONDS: Final = 1
 _AGAIN_SECONDS: Final = 0.25
@@ -40,6 +41,8 @@ class NatsLink:
         self._name = name
         self._client: Client | None = None
         self._is_lost = False
+        self._problem = ""
+        """What NATS or the connection to it complained of last."""
         self._outbox: deque[tuple[str, bytes]] = deque()
         self._sender: asyncio.Task[None] | None = None
 
@@ -59,24 +62,25 @@ class NatsLink:
                 "nats-py is not installed", hint="run: pip install 'toolkeep[nats]'"
             ) from error
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):  # nats-py would try for ever
-                await client.connect(
-                    list(self._settings.servers),
-                    name=self._name,
-                    connect_timeout=_CONNECT_SECONDS,
-                    reconnect_time_wait=_AGAIN_SECONDS,  # type: ignore[arg-type]  # any number of seconds
-                    max_reconnect_attempts=-1,
-                    ping_interval=_PING_SECONDS,
-                    no_echo=True,
-                    error_cb=self._failed,
-                    disconnected_cb=self._lost,
-                    reconnected_cb=self._back,
-                    **self._credentials(),
-                )
+            connecting = client.connect(
+                list(self._settings.servers),
+                name=self._name,
+                connect_timeout=_CONNECT_SECONDS,
+                reconnect_time_wait=_AGAIN_SECONDS,  # type: ignore[arg-type]  # any number of seconds
+                max_reconnect_attempts=-1,
+                ping_interval=_PING_SECONDS,
+                no_echo=True,
+                error_cb=self._failed,
+                disconnected_cb=self._lost,
+                reconnected_cb=self._back,
+                **self._credentials(),
+            )
+            await within(_CONNECT_SECONDS, connecting)  # nats-py would try for ever
         except (TimeoutError, OSError, Error, ValueError) as error:
             await _close(client)
+            message = ": ".join(filter(None, ("NATS does not answer", self._problem or str(error))))
             hint = "check fleet.nats, its credentials, and that the server runs"
-            raise FleetUnavailable("NATS does not answer", hint=hint) from error
+            raise FleetUnavailable(message, hint=hint) from error
 
     def _credentials(self) -> dict[str, Any]:
         settings, given = self._settings, dict[str, Any]()
@@ -145,7 +149,8 @@ class NatsLink:
             await _close(self._client)
 
     async def _failed(self, error: Exception) -> None:
-        log.warning("NATS reports an error", extra={"error": f"{type(error).__name__}: {error}"[:300]})
+        self._problem = f"{type(error).__name__}: {error}"[:300]
+        log.warning("NATS reports an error", extra={"error": self._problem})
 
     async def _lost(self) -> None:
         if not self._is_lost:
@@ -157,19 +162,62 @@ class NatsLink:
         log.info("the connection to NATS is back")
 
 
+async def within(seconds: float, work: Coroutine[Any, Any, Value]) -> Value:
+    """What the work returns; `TimeoutError` if it takes longer.
+
+    nats-py loses cancellations: it swallows some, and `asyncio.wait_for` of Python 3.11 drops one that comes
+    together with a result. Cancelled once, it may try on for ever, so it is cancelled until it ends.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        is_late = not task.done()
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_AGAIN_SECONDS)
+    if is_late:
+        raise TimeoutError from None if task.cancelled() else task.exception()
+    return task.result()
+
+
 async def _close(client: "Client") -> None:
     with contextlib.suppress(Exception):
-        # After a failed TLS handshake, nats-py may wait for the other side for ever.
-        async with asyncio.timeout(_CLOSE_SECONDS):
-            await client.close()
+        await within(_CLOSE_SECONDS, client.close())
 
 
 def _strict_client() -> "Client":
-    """A client that gives no credentials to a server of a `tls://` address over a connection without TLS."""
+    """A client that leaves dead connections soon, and without TLS gives a `tls://` address no credentials."""
     from nats.aio.client import Client
+    from nats.aio.transport import TcpTransport
     from nats.errors import SecureConnRequiredError
 
+    class Transport(TcpTransport):
+        async def connect(self, *args: Any, **kwargs: Any) -> None:
+            self.abort()  # nats-py leaves a connection open on which a server did not answer
+            await super().connect(*args, **kwargs)
+
+        async def wait_closed(self) -> None:
+            # nats-py tries no other server before this ends. After a failed TLS handshake nobody tells the
+            # stream that it is closed, and asyncio waits 30 s for the goodbye of a server that is cut off.
+            try:
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await super().wait_closed()  # type: ignore[no-untyped-call]
+            except TimeoutError:
+                self.abort()
+
+        def abort(self) -> None:
+            if self._io_writer is not None:
+                self._io_writer.transport.abort()
+
+        def __bool__(self) -> bool:
+            return True  # nats-py would put its own in place of one that is not connected yet
+
     class StrictClient(Client):
+        def __init__(self) -> None:
+            super().__init__()
+            self._transport = Transport()  # type: ignore[no-untyped-call]
+
         def _connect_command(self) -> bytes:
             # By itself, nats-py encrypts only if the server says so first, in the clear: whoever sits between
             # would leave that out, and have the password.

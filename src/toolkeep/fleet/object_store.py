@@ -9,14 +9,15 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from toolkeep.fleet.messages import StoredBody
-from toolkeep.fleet.nats_link import NatsLink
+from toolkeep.fleet.nats_link import NatsLink, within
 from toolkeep.limits import MIB, OUTPUT_CAP_BYTES
 
 if TYPE_CHECKING:
@@ -65,23 +66,36 @@ class BodyStore:
         """Store a body; raises `NotDelivered` if that fails for so long."""
         if len(body) > OUTPUT_CAP_BYTES:
             raise NotDelivered(f"it has more than {OUTPUT_CAP_BYTES} bytes")
-        async with self._turns, self._within(patience_s, len(body)):
-            name, key = os.urandom(16).hex(), os.urandom(32)
-            # In a thread: a hundred megabytes take a third of a second.
-            sealed, digest = await asyncio.to_thread(_sealed, body, key, name)
-            await self._repeated(lambda bucket: self._put(bucket, name, sealed))
-            return StoredBody(name, key, len(body), digest)
+        return await self._in_turn(patience_s, len(body), partial(self._stored, body))
 
     async def take(self, stored: StoredBody, *, patience_s: float = _PATIENCE_SECONDS) -> bytes:
         """Fetch a body, check it, and delete it; raises `NotDelivered`."""
         if not 0 < stored.size <= OUTPUT_CAP_BYTES:
             raise NotDelivered(f"it has more than {OUTPUT_CAP_BYTES} bytes")
-        async with self._turns, self._within(patience_s, stored.size):
-            sealed = await self._repeated(lambda bucket: self._fetch(bucket, stored))
-            body = await asyncio.to_thread(_opened, sealed, stored)
-            with contextlib.suppress(*_failures()):
-                await (await self._opened_bucket()).delete(stored.name)
-            return body
+        return await self._in_turn(patience_s, stored.size, partial(self._taken, stored))
+
+    async def _in_turn(
+        self, patience_s: float, size: int, transfer: Callable[[], Coroutine[Any, Any, Value]]
+    ) -> Value:
+        async with self._turns:
+            try:
+                return await within(patience_s + size / _SLOWEST, transfer())
+            except TimeoutError as error:
+                raise NotDelivered("JetStream does not answer, or does not have it") from error
+
+    async def _stored(self, body: bytes) -> StoredBody:
+        name, key = os.urandom(16).hex(), os.urandom(32)
+        # In a thread: a hundred megabytes take a third of a second.
+        sealed, digest = await asyncio.to_thread(_sealed, body, key, name)
+        await self._repeated(lambda bucket: self._put(bucket, name, sealed))
+        return StoredBody(name, key, len(body), digest)
+
+    async def _taken(self, stored: StoredBody) -> bytes:
+        sealed = await self._repeated(lambda bucket: self._fetch(bucket, stored))
+        body = await asyncio.to_thread(_opened, sealed, stored)
+        with contextlib.suppress(*_failures()):
+            await (await self._opened_bucket()).delete(stored.name)
+        return body
 
     async def _put(self, bucket: "ObjectStore", name: str, sealed: bytes) -> None:
         from nats.js.api import ObjectMeta, ObjectMetaOptions
@@ -123,14 +137,6 @@ class BodyStore:
                     BUCKET, ttl=_KEPT_SECONDS, max_bytes=_BUCKET_BYTES, replicas=self._replicas
                 )
         return self._bucket
-
-    @contextlib.asynccontextmanager
-    async def _within(self, patience_s: float, size: int) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(patience_s + size / _SLOWEST):
-                yield
-        except TimeoutError as error:
-            raise NotDelivered("JetStream does not answer, or does not have it") from error
 
 
 def _failures() -> tuple[type[Exception], ...]:

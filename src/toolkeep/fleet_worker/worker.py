@@ -104,9 +104,8 @@ class Worker:
             left_s = due_at - now()
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._wake.wait(), min(left_s, _TICK_SECONDS) if self._jobs.taken() else left_s
-                )
+                async with asyncio.timeout(min(left_s, _TICK_SECONDS) if self._jobs.taken() else left_s):
+                    await self._wake.wait()
 
     def _beat(self) -> None:
         self._refused = 0
