@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from toolkeep import open_keep
 from toolkeep.cli.main import cli
 
 CONFIGURATION = "agents:\n  helper: {capabilities: ['fs.read:.', 'fs.write:./out']}\n"
@@ -53,3 +54,15 @@ def test_what_nobody_holds_is_refused(project: Path, words: tuple[str, ...]) -> 
     code, said = run(project, "withdraw", *words)
     assert code == 1
     assert "not declared" in said or "holds no" in said
+
+
+def test_the_log_says_who_withdrew_and_restored_what(project: Path) -> None:
+    for action in ("withdraw", "restore"):
+        assert run(project, action, "helper", "fs.write")[0] == 0
+    with open_keep(project=project) as keep:
+        found = [one.record for one in keep.record.log.read_back() if one.record["type"] == "OperatorChange"]
+    assert [(one["what"], one["name"], one["way"], one["difference"]) for one in found] == [
+        ("grant", "helper", "terminal", "restore: fs.write\n+fs.write:./out"),
+        ("grant", "helper", "terminal", "withdraw: fs.write\n-fs.write:./out"),
+    ]
+    assert all(one["person"].startswith("operator:") for one in found)

@@ -154,7 +154,7 @@ class SessionEnded(Record, frozen=True, kw_only=True, gc=False):
 
 
 class OperatorChange(Record, frozen=True, kw_only=True, gc=False):
-    """A person changed what is in force: a tool, its danger or flow, policies (WEB-2)."""
+    """A person changed what is in force: a tool, its danger or flow, policies, a grant (WEB-2)."""
 
     codes: tuple[str, ...] | UnsetType = UNSET
     """Why it did not take effect, after a record that it would."""
@@ -172,7 +172,7 @@ class OperatorChange(Record, frozen=True, kw_only=True, gc=False):
     way: str
     """`page`, `http` or `terminal`."""
     what: str
-    """`tool accepted`, `tool kept out`, `danger`, `flow`, `policies` or `drift seen`."""
+    """`tool accepted`, `tool kept out`, `danger`, `flow`, `policies`, `grant` or `drift seen`."""
 
 
 class AgentDrift(Record, frozen=True, kw_only=True, gc=False):

@@ -1,6 +1,5 @@
 """`toolkeep agents`: what agents hold; withdraw it at once, and restore it."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from toolkeep.text.display import counted, echo_name, visible
 
 if TYPE_CHECKING:
     from toolkeep.keep.agent_access import Access
+    from toolkeep.server.api.grant_routes import Action
 
 _COLUMNS: Final = (Column("AGENT"), Column("HOLDS"), Column("WITHDRAWN"))
 
@@ -111,9 +111,10 @@ def withdraw_command(agent: str, capability: str, project: Path | None, *, as_js
     """Withdraw what AGENT holds: one CAPABILITY or permission, or without one everything.
 
     It counts within a second in every running server, also in others that share the database, and for every
-    later start. CAPABILITY is one from the list, such as fs.write:./out, or a kind, such as fs.write.
+    later start. CAPABILITY is one from the list, such as fs.write:./out, or a kind, such as fs.write. The log
+    gets your name.
     """
-    _switch(Keep.withdraw, agent, capability, project, "withdrawn", as_json=as_json)
+    _switch("withdraw", agent, capability, project, "withdrawn", as_json=as_json)
 
 
 @command.command("restore")
@@ -122,12 +123,12 @@ def withdraw_command(agent: str, capability: str, project: Path | None, *, as_js
 @project
 @common
 def restore_command(agent: str, capability: str, project: Path | None, *, as_json: bool) -> None:
-    """Restore what was withdrawn from AGENT, with the same CAPABILITY."""
-    _switch(Keep.restore, agent, capability, project, "restored", as_json=as_json)
+    """Restore what was withdrawn from AGENT, with the same CAPABILITY. The log gets your name."""
+    _switch("restore", agent, capability, project, "restored", as_json=as_json)
 
 
 def _switch(
-    change: Callable[[Keep, str, str], None],
+    action: "Action",
     agent: str,
     capability: str,
     project: Path | None,
@@ -135,11 +136,15 @@ def _switch(
     *,
     as_json: bool,
 ) -> None:
+    from toolkeep.cli.operator_change import apply
+    from toolkeep.server.api.grant_routes import grant_change
+
     with keep_with(project=project) as keep:
         try:
-            change(keep, agent, capability)
+            change, make = grant_change(keep, agent, action, capability)
         except ValueError as error:
             raise ToolkeepError(Code.AGENT_UNKNOWN, str(error), hint="see: toolkeep agents") from None
+        apply(keep, change, make)
         view = _view(keep, agent)
     if as_json:
         print_json(view)

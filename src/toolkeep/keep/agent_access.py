@@ -14,6 +14,7 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.keep.keep import Keep
+from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.callable_tools import lacking
 from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.cedar_schema import CALL
@@ -31,21 +32,24 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     """Policies that read the arguments, and may decide otherwise for some calls."""
 
 
-def access_of(keep: Keep, agent: str, tool: RegisteredTool, problem: str = "") -> Access:
+def access_of(
+    keep: Keep, agent: str, tool: RegisteredTool, problem: str = "", authorizer: Authorizer | None = None
+) -> Access:
     """What an agent may do with a tool, as far as it holds for every call.
 
-    `problem` is that of the policies (`Authorizer.problem`), which denies everything.
+    `problem` is that of the policies (`Authorizer.problem`), which denies everything; `authorizer` decides
+    in place of that of the keep, to try another grant.
     """
     if problem:
         return Access(verdict="deny", why=f"no call is permitted: {problem}")
-    authorizer, grant = keep.authorizer, keep.agents.get(agent)
-    if grant is None:
+    authorizer = authorizer or keep.authorizer
+    if not authorizer.is_declared(agent):
         return Access(verdict="deny", why="everything is withdrawn from the agent, or it is not declared")
     if hidden := authorizer.hidden_by(agent, tool):
         return Access(verdict="deny", why=f"{_named(hidden)} hides the tool from the agent")
     if tool.state is not ToolState.ENABLED:
         return Access(verdict="deny", why=f"the tool is {tool.state.value}")
-    if missing := list(lacking(grant, tool.definition)):
+    if missing := list(lacking(authorizer.grant_of(agent), tool.definition)):
         return Access(verdict="deny", why=f"the agent lacks {', '.join(missing)}")
     ruled_out = authorizer.ruled_out(agent, tool)
     if ruled_out is not None:
@@ -53,16 +57,16 @@ def access_of(keep: Keep, agent: str, tool: RegisteredTool, problem: str = "") -
         reason = "; ".join(policy.reason for policy in ruled_out if policy.reason)
         why = f"{named} forbids it{f': {reason}' if reason else ''}" if ruled_out else "no policy permits it"
         return Access(verdict="deny", why=why)
-    return _permitted(keep, agent, tool)
+    return _permitted(keep, authorizer, agent, tool)
 
 
-def _permitted(keep: Keep, agent: str, tool: RegisteredTool) -> Access:
-    asking = keep.authorizer.may_ask_by(agent, tool)
+def _permitted(keep: Keep, authorizer: Authorizer, agent: str, tool: RegisteredTool) -> Access:
+    asking = authorizer.may_ask_by(agent, tool)
     why = [
         *reasons_of_tool(tool, tool.danger, is_paranoid=keep.is_paranoid),
         *(f"policy '{one.id}' asks{f': {one.reason}' if one.reason else ''}" for one in asking),
     ]
-    applying = keep.authorizer.active_policies.engine.policies.applying(CALL, tool.definition, agent)
+    applying = authorizer.active_policies.engine.policies.applying(CALL, tool.definition, agent)
     reading = tuple(one.id for one in applying if not one.id.startswith(OURS) and _reads_call(one))
     if why:
         return Access(verdict="ask", why="; ".join(why), depends_on=reading)

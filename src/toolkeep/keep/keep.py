@@ -351,12 +351,27 @@ class Keep(ToolCatalog):
         """What is withdrawn, by agent; an empty text stands for everything."""
         return self._registry.withdrawn
 
-    def _switch_grant(self, agent: str, capability: str, *, enabled: bool) -> None:
+    def grant_after(self, agent: str, capability: str = "", *, restored: bool) -> "Grant | None":
+        """What an agent would hold after `restore` or `withdraw` with the same arguments; None for no agent.
+
+        Nothing is changed. ValueError as for `withdraw`.
+        """
+        declared = self._holds(agent, capability)
+        held = set(self._registry.withdrawn.get(agent, ()))
+        withdrawn = held - {capability} if restored else held | {capability}
+        return None if "" in withdrawn else declared.without(withdrawn)
+
+    def _holds(self, agent: str, capability: str) -> "Grant":
+        """The declared grant; ValueError if the capability is not of it."""
         declared = self._declared.get(agent)
         if declared is None:
             raise ValueError(f"agent {echo_name(agent)!r} is not declared")
         if capability and declared.without([capability]) == declared:
             raise ValueError(f"agent {echo_name(agent)!r} holds no {echo_name(capability)!r}")
+        return declared
+
+    def _switch_grant(self, agent: str, capability: str, *, enabled: bool) -> None:
+        self._holds(agent, capability)
         self._registry.switch_grant(agent, capability, enabled=enabled)
         self._use_grants()
 

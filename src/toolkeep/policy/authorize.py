@@ -175,6 +175,10 @@ class Authorizer:
             # changes.
             self._agents = {**self._agents, name: agent}
 
+    def is_declared(self, name: str) -> bool:
+        """Whether there is an agent of that name."""
+        return name in self._agents
+
     def grant_of(self, name: str) -> Grant:
         """What an agent holds; nothing if it is not declared."""
         agent = self._agents.get(name)
@@ -223,6 +227,14 @@ class Authorizer:
         """The same authorizer with other policies and no sessions, to try them."""
         other = self.beside(None)
         other.active_policies, other._examples = policies, ()  # noqa: SLF001 -- its own
+        return other
+
+    def holding(self, name: str, grant: Grant | None) -> "Authorizer":
+        """The same authorizer with another grant of an agent and no sessions, to try it; None for none."""
+        other = self.beside(None)
+        other.drop(name)
+        if grant is not None:
+            other.declare(name, grant)
         return other
 
     def beside(self, flow: Flow | None) -> "Authorizer":

@@ -83,6 +83,7 @@ PAGES = [
     "/ui/policies",
     "/ui/tokens",
     "/ui/agents",
+    "/ui/agents/show?agent=local",
 ]
 
 
@@ -166,6 +167,7 @@ CHANGES = [
     "/ui/start:connect",
     "/ui/policies:drop",
     "/ui/agents:seen",
+    "/ui/agents:change",
     "/ui/tokens",
     "/ui/tokens/0123:revoke",
     "/ui/tokens/0123:rotate",

@@ -82,6 +82,7 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
         "/ui/policies",
         "/ui/policies/edit",
         "/ui/agents",
+        "/ui/agents/show?agent=writer",
         "/ui/tokens",
         "/ui/sign-in",
         "/ui/tools/nothing",

@@ -44,7 +44,7 @@ def test_a_denied_call_shows_the_policy_and_the_argument_that_it_read(keep: Keep
     for link in (
         "/ui/sessions/show?agent=operator&session=desk",
         "/ui/tools/add",
-        "/ui/agents?agent=operator",
+        "/ui/agents/show?agent=operator",
     ):
         assert link in page
 

@@ -1,4 +1,4 @@
-"""Changes that put something in force: accepted tools, danger, flow, policies (WEB-2).
+"""Changes that put something in force: accepted tools, danger, flow, policies, grants (WEB-2).
 
 `put_in_force` is the one way to make them. It needs the scope `admin` and the typed name of what is changed;
 from the page (`server/web/fresh_sign_in.py`) also a sign-in younger than five minutes. A bearer token has no
@@ -31,7 +31,7 @@ _DIFFERENCE_CHARS: Final = 16_384
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What is put in force."""
 
-    what: Literal["tool accepted", "tool kept out", "danger", "flow", "policies", "drift seen"]
+    what: Literal["tool accepted", "tool kept out", "danger", "flow", "policies", "grant", "drift seen"]
     name: str
     """What has to be typed: the name of the tool, agent or policies."""
     difference: str

@@ -1,13 +1,23 @@
-"""Agents: what each holds and did, and a matrix of what each may do with each tool."""
+"""Agents: what each holds and did, a matrix of what each may do with each tool, and a page for each agent.
 
+There what it holds is withdrawn and restored, by a confirmed act.
+"""
+
+import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from toolkeep.server.api import agent_routes, drift_routes
+import msgspec
+
+from toolkeep.errors import ToolkeepError
+from toolkeep.server.api import agent_routes, drift_routes, grant_routes
+from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Parameter, converted
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
-from toolkeep.server.web.fresh_sign_in import page_confirmation
+from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -54,12 +64,18 @@ async def _seen(service: Service, request: PageRequest) -> Response:
 
 async def _matrix(service: Service, request: PageRequest) -> dict[str, Any]:
     given = {name: str(request.query[name]) for name in ("agent", "search")}
-    known = agent_routes.visible_agents(service.keep, request.caller)
+    return await _access(service, request.caller, given, cursor=str(request.query["cursor"]))
+
+
+async def _access(
+    service: Service, caller: Caller, given: Mapping[str, str], *, cursor: str = ""
+) -> dict[str, Any]:
+    """What `parts/access.html` shows for an `agent` and the words of a `search`; either may be empty."""
+    known = agent_routes.visible_agents(service.keep, caller)
     names = [given["agent"]] if given["agent"] else known[:_COLUMNS]
-    cursor = str(request.query["cursor"])
     # Only the columns that are shown are decided: of many agents, the others would take most of the time.
     page = await agent_routes.list_access(
-        service.keep, request.caller, names=names, search=given["search"], limit=_ROWS, cursor=cursor
+        service.keep, caller, names=names, search=given["search"], limit=_ROWS, cursor=cursor
     )
     more = ""
     if page.next:
@@ -74,12 +90,50 @@ async def _matrix(service: Service, request: PageRequest) -> dict[str, Any]:
     }
 
 
+async def _show_agent(service: Service, request: PageRequest) -> Response:
+    data = await _agent(service, request, str(request.query["agent"]))
+    return request.renderer.page(request, "agent.html", **data)
+
+
+async def _agent(service: Service, request: PageRequest, name: str) -> dict[str, Any]:
+    """What the page of an agent shows."""
+    access = await _access(service, request.caller, {"agent": name, "search": ""})
+    (one,) = await asyncio.to_thread(
+        agent_routes.views_of, service.keep, [name], service.statistics, service.tokens
+    )
+    withdrawn = sorted(service.keep.withdrawn.get(name, ()))
+    return {"one": one, "withdrawn": withdrawn, "view": None, **access, **confirm_data(request)}
+
+
+async def _change(service: Service, request: PageRequest) -> Response:
+    """The preview; with `seen`, the change."""
+    form = await request.form()
+    said = {key: form.get(key) for key in ("agent", "action", "capability", "seen")}
+    body = converted(said, grant_routes.GrantBody)
+    confirmation = page_confirmation(request, form)
+    problem: ToolkeepError | None = None
+    try:
+        view = await grant_routes.change_grant(service.keep, confirmation, body)
+    except RequestRefused as refused:
+        if not body.seen:
+            raise
+        problem = refused
+        again = msgspec.structs.replace(body, seen="")
+        view = await grant_routes.change_grant(service.keep, confirmation, again)
+    data = {**await _agent(service, request, body.agent), "view": view, "problem": problem}
+    return request.renderer.part(request, "parts/agent.html", **data)
+
+
 def _text(name: str, longest: int = 256) -> Parameter:
     return Parameter(name=name, about="", shortest=0, longest=longest, default="")
 
 
 ROUTES: Final = (
     page_route("GET", "/ui/agents/counts", _counts, (Scope.POLICIES_READ,)),
+    page_route(
+        "GET", "/ui/agents/show", _show_agent, (Scope.POLICIES_READ,), Parameter(name="agent", about="")
+    ),
+    page_route("POST", "/ui/agents:change", _change, (Scope.ADMIN,)),
     page_route("POST", "/ui/agents:seen", _seen, (Scope.ADMIN,)),
     page_route(
         "GET",
