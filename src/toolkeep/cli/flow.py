@@ -13,7 +13,6 @@ from toolkeep.cli.operator_change import agree, terminal_confirmation
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.tool_selection import complete_name, keep_with
 from toolkeep.server.api.flow_routes import FlowBody, change_flow, preview, show_flow
-from toolkeep.text.display import visible
 
 
 @click.group("flow", cls=CommandGroup)
@@ -33,9 +32,9 @@ def show_command(name: str, project: Path | None, *, as_json: bool) -> None:
         print_json(msgspec.to_builtins(view))
         return
     by = "a person, in place of the configuration" if view.is_stored else "the configuration or the upstream"
-    say(f"Declared by {by}:", *(f"  {visible(one)}" for one in view.lines or ["nothing"]))
-    undeclared = [f"  {visible(place)}: {role}" for place, role in view.by_default.items()]
-    undeclared += [f"  result {visible(place)}: text, written by anybody" for place in view.unlabelled]
+    say(f"Declared by {by}:", *(f"  {one}" for one in view.lines or ["nothing"]))
+    undeclared = [f"  {place}: {role}" for place, role in view.by_default.items()]
+    undeclared += [f"  result {place}: text, written by anybody" for place in view.unlabelled]
     if undeclared:
         say("Not declared, and counts as:", *undeclared)
 
@@ -84,7 +83,7 @@ def _change(
 ) -> None:
     with keep_with(project=project) as keep:
         shown = preview(keep, terminal_confirmation("").caller, name, declared)
-        say(*map(visible, shown.difference), err=True)
+        say(*shown.difference, err=True)
         agree(f"Put it in force for {shown.tool}?", shown.seen, given_hash)
         body = FlowBody(declared=declared, seen=shown.seen)
         done = asyncio.run(change_flow(keep, terminal_confirmation(shown.typed_name), name, body))

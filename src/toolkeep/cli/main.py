@@ -43,7 +43,7 @@ COMMANDS = {
     "sessions": "List the sessions of agents, show their calls, and end them.",
     "show": "Show a tool: description, parameters, schema.",
     "sign-in": "Sign in to an upstream MCP server.",
-    "store": "Inspect and migrate the definition database.",
+    "store": "Store custom definitions; migrate their database.",
     "token": "Create and revoke API tokens.",
     "undo": "Take back what a call wrote to files.",
     "update": "Update the packages of an MCP server.",

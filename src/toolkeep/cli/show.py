@@ -93,9 +93,23 @@ def _data(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> dict[str,
         "state": tool.state.value,
         "why": tool.why,
         "provider": tool.provider,
-        "versions": [{"version": held.version, "state": held.state.value} for held in versions],
+        "versions": [
+            {"version": held.version, "state": held.state.value, "changes": changes}
+            for held, changes in _with_changes(versions)
+        ],
         "warnings": [warning.to_dict() for warning in tool.warnings],
     }
+
+
+def _with_changes(versions: Sequence[RegisteredTool]) -> Iterator[tuple[RegisteredTool, list[str]]]:
+    """Each version with how it differs from the one before it."""
+    yield from zip(versions, (*map(_changes, versions, versions[1:]), []), strict=True)
+
+
+def _changes(new: RegisteredTool, old: RegisteredTool) -> list[str]:
+    from toolkeep.compat.definition_diff import changes_between
+
+    return list(map(str, changes_between(old.definition, new.definition)))
 
 
 def _where(constraints: Constraints) -> Iterator[str]:
@@ -129,6 +143,8 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
     yield f"Provider: {tool.provider}" + (" (built in)" if tool.is_built_in else "")
     if len(versions) > 1:
         yield "Versions: " + ", ".join(f"{held.version} ({held.state.value})" for held in versions)
+        for held, changes in _with_changes(versions):
+            yield from (f"    {held.version} {visible(one)}" for one in changes)
     yield f"Hash: {tool.definition_hash}"
     for warning in tool.warnings:
         yield f"Warning: {visible(str(warning))}"

@@ -164,7 +164,7 @@ class DefinitionEditor:
     ) -> tuple[ToolDefinition, dict[str, Any] | None]:
         """A whole definition and its runner; raises for one that may not be stored here."""
         self._refuse_closed()
-        definition, run = _read(data)
+        definition, run = read_definition(data)
         self._refuse_built_in(definition.name, action="overwritten")
         if run is not None and not may_run:
             raise _runs(definition.name)
@@ -187,7 +187,7 @@ class DefinitionEditor:
             if not is_switch and not may_run and (before.run is not None or run is not None):
                 raise _runs(before.name)
             if not is_switch:
-                _refuse_not_higher(before, definition)
+                refuse_not_higher(before, definition)
             tier = needed_tier(definition, is_built_in=False).number
             new = replace(
                 before,
@@ -375,7 +375,8 @@ def _check_name(by: str) -> None:
         raise ValueError(f"by must be a printable name of at most {CHANGER_CHARS} characters")
 
 
-def _read(data: Mapping[str, Any]) -> tuple[ToolDefinition, dict[str, Any] | None]:
+def read_definition(data: Mapping[str, Any]) -> tuple[ToolDefinition, dict[str, Any] | None]:
+    """A definition and its runner from their data; raises `DefinitionInvalid`."""
     rest = dict(data)
     run = rest.pop("run", None)
     rest.setdefault("category", "custom")
@@ -396,7 +397,7 @@ def with_changes(
     merged = {**before.definition.to_dict(), "run": before.run, **given}
     if merged.get("name") != before.name:
         raise StoreConflict(before.name, "cannot be renamed", hint="create another, and delete this one")
-    return _read({key: value for key, value in merged.items() if value is not None})
+    return read_definition({key: value for key, value in merged.items() if value is not None})
 
 
 def _changed_fields(before: StoredDefinition, after: StoredDefinition) -> tuple[str, ...]:
@@ -410,7 +411,8 @@ def _problem(field: str, message: str, fix: str) -> Problem:
     return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)
 
 
-def _refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> None:
+def refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> None:
+    """Raise unless a changed definition has a higher version than the stored one."""
     held, given = before.definition.version, definition.version
     problems_come_first = definition.version.count(".") < 2
     if problems_come_first or precedence(given) > precedence(held):

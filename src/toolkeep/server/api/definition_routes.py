@@ -67,6 +67,20 @@ async def update_definition(
     return show_tool(keep, _as_author(caller), updated.name)
 
 
+async def put_definition(keep: Keep, said: Confirmation, data: dict[str, Any], *, condition: str) -> ToolView:
+    """Store a whole definition: a new one, or with `condition` in place of the one that it names."""
+    if not condition:
+        return await create_definition(keep, said.caller, data)
+    name = str(data.get("name", ""))
+    changes = whole_changes(keep.definition_versions(name)[0], data)
+    return await update_definition(keep, said, name, changes, condition=condition)
+
+
+def whole_changes(stored: StoredDefinition, data: dict[str, Any]) -> dict[str, Any]:
+    """The changes by which a stored definition becomes this one; what it leaves out is reset."""
+    return {**dict.fromkeys(stored.definition.to_dict(), None), "run": None, **data}
+
+
 async def delete_definition(keep: Keep, caller: Caller, name: str, *, condition: str) -> None:
     """Delete a definition if it is still the one that `condition` names."""
     stored = await asyncio.to_thread(_stored, keep, caller, name, condition)

@@ -138,15 +138,8 @@ async def _save(service: Service, request: PageRequest) -> Response:
 
 
 async def _kept(service: Service, request: PageRequest, form: Form, read: Read) -> tool_routes.ToolView:
-    tag = form.get("tag")
-    if not tag:
-        return await definition_routes.create_definition(service.keep, request.caller, read.data)
-    # An empty field goes back to its default: null.
-    stored = service.keep.definition_versions(read.draft.name)[0].definition.to_dict()
-    changes = {**dict.fromkeys(stored, None), "run": None, **read.data}
-    return await definition_routes.update_definition(
-        service.keep, page_confirmation(request, form), read.draft.name, changes, condition=tag
-    )
+    said = page_confirmation(request, form)
+    return await definition_routes.put_definition(service.keep, said, read.data, condition=form.get("tag"))
 
 
 async def _delete(service: Service, request: PageRequest) -> Response:
