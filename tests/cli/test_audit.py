@@ -424,6 +424,8 @@ def test_calls_are_listed_by_the_filters_of_the_page(project: Path) -> None:
     assert listed("--text", "unknown tool") == every[:1]
     assert listed("--code", "ACODE-TSR-004") == every[1:2]
     assert listed("--until", "2020-01-01") == listed("--slower-ms", "3600000") == []
+    assert listed("--ran-ms", "0.001") == listed("--policy", "toolkeep.call") == every[2:]
     assert listed("--since", "2020-01-01T00:00:00Z", "--hours", "1") == every
     assert "is no time such as" in run(project, "audit", "calls", "--since", "monday").output
+    assert "is no number of milliseconds" in run(project, "audit", "calls", "--ran-ms", "nan").output
     assert "wrong type" in run(project, "audit", "calls").output

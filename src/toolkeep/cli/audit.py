@@ -7,6 +7,7 @@ the commands, so that `toolkeep audit --help` and shell completion stay fast.
 import asyncio
 import contextlib
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -244,6 +245,15 @@ def _moment(_: click.Context, __: click.Parameter, given: str | None) -> str | N
         raise click.BadParameter(f"{given[:64]!r} is no time such as 2026-05-04T12:00") from error
 
 
+def _run_time(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    """Milliseconds, as the page and `/v1` take them."""
+    from toolkeep.server.api.recorded_calls import RUN_TIME
+
+    if given is None or re.fullmatch(RUN_TIME, given):
+        return given
+    raise click.BadParameter(f"{given[:64]!r} is no number of milliseconds with at most three decimals")
+
+
 @command.command("calls", short_help="List the newest calls that fit filters.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number.")
 @click.option(
@@ -261,6 +271,13 @@ def _moment(_: click.Context, __: click.Parameter, given: str | None) -> str | N
 )
 @click.option("--until", callback=_moment, help="Only calls before this time.")
 @click.option("--slower-ms", type=click.IntRange(0), help="Only calls that took longer.")
+@click.option(
+    "--ran-ms",
+    metavar="MILLISECONDS",
+    callback=_run_time,
+    help="Only calls whose tool ran longer, such as 0.5.",
+)
+@click.option("--policy", help="Only calls that this policy decided, or asked about.")
 @_filters
 @project
 @common

@@ -210,6 +210,7 @@ def _timeline_lines(timeline: "SessionTimeline") -> Iterator[str]:
 
     totals = timeline.totals
     said = [counted(totals.calls, "call"), f"{totals.refused} refused", f"{totals.failed} failed"]
+    said += [f"{totals.unknown} unknown"] if totals.unknown else []
     kind = "Session" if timeline.session else "Conversation"
     named = name(timeline.session or timeline.conversation)
     yield f"{kind} {named} of {name(timeline.agent)}: {', '.join(said)}"

@@ -37,7 +37,8 @@ def call(number: int) -> list[dict[str, Any]]:
         "session": f"s-{number // 10}",
         "conversation": f"Chat {number % 4}",
     }
-    decided = {"type": "PolicyDecision", "call": name, "decision": "allow"}
+    asked = {"asked_by": ["ask"], "shadow": {"policies": ["later"]}} if number % 3 else {}
+    decided = {"type": "PolicyDecision", "call": name, "decision": "allow", "policies": ["all"], **asked}
     ended = {"type": "ToolCompleted", "call": name, "status": "ok", "execute_us": number * 100, "codes": []}
     if number % 7 == 0:
         return [{**invoked, "status": "error", "codes": [REFUSED]}]
@@ -137,6 +138,10 @@ FILTERS = [
     CallFilters(text="argument"),
     CallFilters(text="%"),
     CallFilters(slower_ms="20"),
+    CallFilters(ran_ms="12.3"),
+    CallFilters(policy="all"),
+    CallFilters(policy="ask", status="ok"),
+    CallFilters(policy="later"),
     CallFilters(since=stamp(BEGIN + 300), until=stamp(BEGIN + 400)),
     CallFilters(hours="1"),
     CallFilters(agent="nobody"),

@@ -70,8 +70,8 @@ def test_calls_state_and_budgets_of_a_session_are_told_in_order(tmp_path: Path) 
         ("calls", "1 hour", "2")
     ]
     assert shown["measures"][0]["is_used_up"]
-    totals = {name: shown["totals"][name] for name in ("calls", "refused", "failed", "asked")}
-    assert totals == {"calls": 4, "refused": 2, "failed": 0, "asked": 0}
+    totals = {name: shown["totals"][name] for name in ("calls", "refused", "failed", "unknown", "asked")}
+    assert totals == {"calls": 4, "refused": 2, "failed": 0, "unknown": 0, "asked": 0}
     assert {(one["session"], one["calls"], one["refused"]) for one in listed} == {
         ("s", 4, 2),
         ("another", 1, 1),

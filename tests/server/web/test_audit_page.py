@@ -72,6 +72,11 @@ def calls(keep: Keep) -> None:
         ("?since=2026-01-01T00:00:00Z&status=ok", [("add", "went well")]),
         ("?until=2026-01-01T01:00:00%2B01:00", []),
         ("?slower_ms=0&status=ok", [("add", "went well")]),
+        ("?ran_ms=0", [("add", "went well")]),
+        ("?ran_ms=0.001&status=ok", [("add", "went well")]),
+        ("?ran_ms=600000", []),
+        ("?policy=all", [("add", "went well")]),
+        ("?policy=no", [("write_down", "refused")]),
     ],
 )
 @pytest.mark.parametrize("shown", [40, 1])
@@ -321,6 +326,44 @@ def test_a_report_is_shown_with_and_without_the_logs_of_other_servers() -> None:
     assert shown.count("b: intact.") == shown.count("b: not intact.") == 1
     assert "missing: record 1: &lt;gone&gt;" in shown
     assert "3,000 records, 2,000 under a signed checkpoint, 1,000 not covered yet" in shown
+
+
+@pytest.mark.spec("WEB-2")
+def test_figures_of_sessions_and_policies_and_run_times_lead_to_their_calls(keep: Keep) -> None:
+    keep.register(misbehave)
+    calls(keep)
+    for number in range(4):
+        keep.call_sync("add", {"a": number}, agent="operator", session="desk-7")
+    keep.call_sync("misbehave", {"how": "x"}, agent="operator", session="desk-7")
+    keep.call_sync("add", {"a": "one"}, agent="operator", session="desk-7")
+
+    async def act(visitor: Visitor) -> dict[str, dict[str, list[tuple[str, str]]]]:
+        found = {}
+        for path in (
+            "/ui/",
+            "/ui/policies",
+            "/ui/sessions",
+            "/ui/sessions/show?agent=operator&session=desk-7",
+        ):
+            page = html.unescape((await visitor.get(path)).body.decode())
+            links = re.findall(r'href="/ui/audit([?][^"]*)">([^<]*)<span class="sr">([^<]*)<', page)
+            found[path] = {shown + hidden: await timeline(visitor, query) for query, shown, hidden in links}
+        return found
+
+    found = visit(keep, act)
+    slower = {"the slower half": 2, "the slower calls": 0}
+    times = {
+        text.partition(" ms: ")[2]: len(listed) for text, listed in found["/ui/"].items() if " ms: " in text
+    }
+    assert times == slower
+    policies = {text: len(listed) for text, listed in found["/ui/policies"].items()}
+    assert policies == {"6 hits of all": 6, "1 hit of no": 1}
+    listed = {text: len(one) for text, one in found["/ui/sessions"].items()}
+    assert listed == {"7 calls of desk-7": 7, "1 refused of desk-7": 1, "1 failed of desk-7": 1}
+    _, *shown = found.values()
+    figures = {text: len(one) for text, one in shown[-1].items() if "bytes" not in text and "s: " not in text}
+    assert figures == {"7: its calls": 7, "1: its refused calls": 1, "1: its failed calls": 1}
+    assert {len(one) for text, one in shown[-1].items() if "bytes" in text} == {7}
 
 
 @pytest.mark.spec("WEB-2")

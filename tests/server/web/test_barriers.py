@@ -35,6 +35,7 @@ def busy(world: World) -> World:
     keep.create_definition({"name": "stored", "description": "Is stored.", "version": "1.0.0"})
     keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
     keep.call_sync("price", {"titel": "Dune", "copies": "2"}, agent="writer", session="desk")
+    keep.call_sync("order", {"title": "Dune"}, agent="writer")
     file = Path(keep.project) / "notes.md"
     file.write_text("two\n")
     keep.record.replaced.put(
@@ -65,6 +66,8 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
     call = next(iter(busy.keep.record.log.read_back())).record["call"]
     page.goto(f"{busy.url}/ui/approvals")
     page.get_by_role("button", name="Approve once").wait_for()
+    past = page.get_by_role("link", name="1 refused").get_attribute("href")
+    assert past == "/ui/audit?agent=writer&tool=order&status=refused"
     paths = [
         "/ui/",
         "/ui/start",

@@ -298,3 +298,20 @@ def test_a_chart_says_time_and_values_of_a_point_and_leads_to_its_calls(read: Re
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/audit?since=*&until=*")
     expect(page.locator(".records a.tool-name")).to_have_text(["price"])
+
+
+@pytest.mark.spec("WEB-2")
+def test_the_figures_of_a_chart_are_a_table_whose_numbers_lead_to_their_calls(
+    read: Read, world: World
+) -> None:
+    world.keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
+    reader = read(viewport={"width": 1280, "height": 844})
+    page = reader.go("/ui/")
+    page.get_by_text("The figures as a table").click()
+    row = page.get_by_role("table", name="Calls by time").locator("tbody tr")
+    expect(row.locator("td").nth(1)).to_have_text("1")
+    world.keep.call_sync("price", {"title": 7}, agent="writer")  # it stays open, and follows
+    expect(row.locator("td").nth(2)).to_have_text("1")
+    row.locator("td").nth(2).get_by_role("link").click()
+    page.wait_for_url("**/ui/audit?since=*&until=*&status=refused")
+    expect(page.locator(".records .chip")).to_have_text(["refused"])

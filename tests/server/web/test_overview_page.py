@@ -73,8 +73,8 @@ def test_the_page_shows_them_and_is_named_only_where_there_is_a_fleet(keep: Keep
     status, text = visit(keep, act)
     assert status == 200
     for shown in (
-        "1 of 3 workers takes calls · 2 calls under way · 3 of 4 slots free",
-        '<span class="foreign">shout</span> × 2',
+        '<a href="/ui/audit?status=under+way">2 calls under way</a> · 3 of 4 slots free',
+        '<a class="foreign" href="/ui/audit?tool=shout&amp;status=under+way">shout × 2</a>',
         "gpu",
         "0.1.0",
         "refused",

@@ -39,6 +39,7 @@ from toolkeep.server.api.call_index import CallIndex
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, decode_cursor, encode_cursor
 from toolkeep.server.api.recorded_calls import (
+    RUN_TIME,
     CallFilters,
     CallSummary,
     CallView,
@@ -847,6 +848,8 @@ ROUTES: Final = (
             Parameter(
                 name="slower_ms", about="Only calls that took longer.", pattern=r"[0-9]{1,9}", longest=9
             ),
+            Parameter(name="ran_ms", about="Only calls whose tool ran longer.", pattern=RUN_TIME, longest=13),
+            Parameter(name="policy", about="Only calls that this policy decided, or asked about."),
             LIMIT,
             CURSOR,
         ),

@@ -24,6 +24,7 @@ from toolkeep.limits import INDEXED_RECORDS, SCANNED_RECORDS
 from toolkeep.server.api.recorded_calls import (
     CallFilters,
     CallSummary,
+    microseconds,
     milliseconds,
     named,
     summary_of,
@@ -44,13 +45,14 @@ _CACHED_NAMES: Final = 20_000
 """Names whose numbers are remembered outside the table: some 3 MB."""
 _UNREADABLE: Final = (AuditBroken, OSError, ValueError, TypeError, KeyError, sqlite3.Error)
 
-# A set (types, decisions, codes) is one name, each member between newlines: few sets occur.
+# A set (types, decisions, codes, policies) is one name, each member between newlines: few sets occur.
 _TABLES: Final = """
 CREATE TABLE names (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, folded TEXT NOT NULL);
 CREATE TABLE calls (
     newest INTEGER PRIMARY KEY, call TEXT UNIQUE, began_ms INTEGER, took_us INTEGER,
     agent INTEGER, tool INTEGER, session INTEGER, conversation INTEGER,
-    outcome INTEGER, types INTEGER, decisions INTEGER, codes INTEGER, positions BLOB
+    outcome INTEGER, types INTEGER, decisions INTEGER, codes INTEGER, ran_us INTEGER, policies INTEGER,
+    positions BLOB
 )
 """
 _NAMED: Final = "(SELECT id FROM names WHERE text = ?)"
@@ -237,7 +239,7 @@ class _Index:
             recent[call] = entries
         self._recent = recent
         self._database.execute("BEGIN")
-        self._database.executemany("REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)
+        self._database.executemany("REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)
         self._database.execute("COMMIT")
 
     def _row(self, call: CallSummary, positions: bytes) -> tuple[Any, ...]:
@@ -252,6 +254,8 @@ class _Index:
             self._name(_set(call.types)),
             self._name(_set(one.decision for one in call.records)),
             self._name(_set(call.codes), " ".join((*call.codes, *map(title_of, call.codes)))),
+            call.ran_us,
+            self._name(_set(call.policies)),
             positions,
         )
 
@@ -283,6 +287,10 @@ def _conditions(filters: CallFilters, agent: str | None) -> tuple[str, list[Any]
         wanted.append((status, [filters.status] * 2))
     if filters.slower_ms is not None:
         wanted.append(("took_us > ?", [int(filters.slower_ms) * 1000]))
+    if filters.ran_ms is not None:
+        wanted.append(("ran_us > ?", [microseconds(filters.ran_ms)]))
+    if filters.policy is not None:
+        wanted.append((f"policies IN {_WITH_MEMBER}", [filters.policy]))
     if filters.until is not None:
         wanted.append(("began_ms < ?", [milliseconds(filters.until)]))
     if filters.text is not None:

@@ -1,7 +1,7 @@
 """Calls and records of the audit log as lists show them, and the filters that choose among them."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,6 +12,8 @@ from toolkeep.errors import NOT_BEGUN, TITLES, Code
 
 _ENDS: Final = ("ToolCompleted", "AnsweredLate")
 """The kinds of records that end a call that was run."""
+RUN_TIME: Final = r"[0-9]{1,9}(\.[0-9]{1,3})?"
+"""Milliseconds as a filter has them: many tools run for less than one."""
 
 
 class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,10 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     """As the caller named them, where the record tells it."""
     took_us: int = 0
     """How long the call took, where the record tells it."""
+    ran_us: int = 0
+    """How long its tool ran, where the record tells it."""
+    policies: list[str] = []
+    """The policies that decided it, asked, or would have in shadow, where the record tells them."""
 
     @property
     def newest(self) -> "RecordSummary":
@@ -78,6 +84,10 @@ class CallFilters(RecordFilters, frozen=True, kw_only=True):
     """Only calls that began from this time on, or before it; ISO 8601 with a zone."""
     slower_ms: str | None = None
     """Only calls that took longer."""
+    ran_ms: str | None = None
+    """Only calls whose tool ran longer, without what the call waited; thousandths count."""
+    policy: str | None = None
+    """The id of a policy that decided, asked, or would have in shadow."""
 
     def fits_call(self, call: "CallSummary") -> bool:
         """Whether a call matches, by its outcome and all of its records."""
@@ -90,6 +100,8 @@ class CallFilters(RecordFilters, frozen=True, kw_only=True):
             and self.conversation in (None, call.conversation)
             and self.code in (None, *call.codes)
             and (self.slower_ms is None or call.took_us > int(self.slower_ms) * 1000)
+            and (self.ran_ms is None or call.ran_us > microseconds(self.ran_ms))
+            and self.policy in (None, *call.policies)
             and (self.text is None or self.text.casefold() in call.words)
             and (self.until is None or call.began_ms < milliseconds(self.until))
         )
@@ -139,6 +151,16 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
     def took_us(self) -> int:
         """How long it took."""
         return max(one.took_us for one in self.records)
+
+    @property
+    def ran_us(self) -> int:
+        """How long its tool ran."""
+        return max(one.ran_us for one in self.records)
+
+    @property
+    def policies(self) -> set[str]:
+        """The policies that decided it, asked, or would have in shadow."""
+        return {policy for one in self.records for policy in one.policies}
 
     @property
     def words(self) -> str:
@@ -217,6 +239,19 @@ def milliseconds(time_text: str) -> int:
         return 0
 
 
+def microseconds(milliseconds_text: str) -> int:
+    """A duration in milliseconds, as text with at most three decimals."""
+    return round(float(milliseconds_text) * 1000)
+
+
+def hits_of(said: Mapping[str, Any]) -> list[str]:
+    """The policies that a record counts for: they decided, asked, or would have in shadow."""
+    if said.get("type") != "PolicyDecision":
+        return []
+    shadow = (said.get("shadow") or {}).get("policies", ())
+    return sorted({*(said.get("policies") or ()), *(said.get("asked_by") or ()), *shadow})
+
+
 def summary_of(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
     """What a list tells of a record; `owners` are agent and tool of calls."""
     said = entry.record
@@ -237,6 +272,8 @@ def summary_of(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummar
         session=str(said.get("session", "")) if said.get("type") == "ToolInvoked" else "",
         conversation=str(said.get("conversation", "")),
         took_us=sum(said.get("stage_us") or ()) or int(said.get("execute_us") or 0),
+        ran_us=int(said.get("execute_us") or 0),
+        policies=hits_of(said),
     )
 
 

@@ -97,6 +97,8 @@ class SessionTotals(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     refused: int
     failed: int
+    unknown: int
+    """Calls that may have run."""
     asked: int
     """Calls that a person answered, or was asked about in vain."""
     sent_bytes: int
@@ -265,7 +267,8 @@ def _totals(calls: Sequence[TimelineCall]) -> SessionTotals:
     return SessionTotals(
         calls=len(calls),
         refused=outcomes.count("refused"),
-        failed=outcomes.count("failed") + outcomes.count("unknown"),
+        failed=outcomes.count("failed"),
+        unknown=outcomes.count("unknown"),
         asked=sum(one.answer is not None and one.answer.waited_ms is not None for one in calls),
         sent_bytes=sum(one.sent_bytes or 0 for one in calls),
         shown_bytes=sum(one.shown_bytes or 0 for one in calls),

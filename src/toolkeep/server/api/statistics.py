@@ -20,6 +20,7 @@ from toolkeep.audit.entry import Entry
 from toolkeep.errors import FAILURES, TITLES, Code, ToolkeepError
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import STATISTICS_RECORDS, STATISTICS_SECONDS
+from toolkeep.server.api.recorded_calls import hits_of
 from toolkeep.stores.records import ReadableLog
 
 logger = logging.getLogger("toolkeep.server")
@@ -150,8 +151,7 @@ class _Counts:
                 self._owners.popitem(last=False)
         if said.get("type") == "PolicyDecision":
             decided = self.minutes.setdefault(_minute(entry), _Minute())
-            shadow = (said.get("shadow") or {}).get("policies", ())
-            decided.policies.update({*(said.get("policies") or ()), *(said.get("asked_by") or ()), *shadow})
+            decided.policies.update(hits_of(said))
         status = said.get("status")
         if status not in ("ok", "error") or not call:
             return

@@ -11,7 +11,7 @@ from toolkeep.audit.call_verdict import duration_text
 from toolkeep.errors import TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.server.api import audit_routes
-from toolkeep.server.api.recorded_calls import CallSummary, CallView
+from toolkeep.server.api.recorded_calls import RUN_TIME, CallSummary, CallView
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
@@ -32,10 +32,10 @@ _STATUSES: Final = (
     "ok", "error", "refused", "unknown", "pending", "repeated", "under way", "allow", "deny"
 )  # fmt: skip
 """Outcomes, and decisions of policies."""
-_TEXTS: Final = ("agent", "tool", "session", "conversation", "text")
+_TEXTS: Final = ("agent", "tool", "session", "conversation", "text", "policy")
 _HOURS: Final = {"1": "last hour", "6": "last 6 hours", "24": "last day", "168": "last 7 days"}
 _NAMED: Final = 500
-"""Tools that the field suggests; any other can be typed."""
+"""Tools or policies that a field suggests; any other can be typed."""
 
 
 async def _timeline(service: Service, request: PageRequest) -> Response:
@@ -79,8 +79,17 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         hours=_HOURS,
         tools=[tool.name for tool in tools[:_NAMED]],
         agents=sorted(service.keep.agents),
+        policies=_policies(service, request),
         codes=[(code.value, title) for code, title in TITLES.items()],
     )
+
+
+def _policies(service: Service, request: PageRequest) -> list[str]:
+    """Those in force, to choose from; any other can be typed."""
+    if not request.caller.has_scope(Scope.POLICIES_READ):
+        return []
+    in_force = service.keep.authorizer.active_policies.engine.policies.policies
+    return sorted(one.id for one in in_force)[:_NAMED]
 
 
 async def _export(service: Service, request: PageRequest) -> Response:
@@ -173,6 +182,7 @@ _FILTERS: Final = (
         for one in audit_routes.TIMES
     ),
     Parameter(name="slower_ms", about="", pattern=r"[0-9]{0,9}", shortest=0, longest=9, default=""),
+    Parameter(name="ran_ms", about="", pattern=f"({RUN_TIME})?", shortest=0, longest=13, default=""),
 )
 
 ROUTES: Final = (

@@ -83,9 +83,9 @@ def _calls(view: StatisticsView) -> dict[str, Any]:
     return {
         "times": view.times,
         "lines": [
-            {"label": "went well", "kind": "ok", "values": view.ok},
-            {"label": "refused", "kind": "refused", "values": view.refused},
-            {"label": "failed", "kind": "failed", "values": view.failed},
+            {"label": "went well", "kind": "ok", "status": "ok", "values": view.ok},
+            {"label": "refused", "kind": "refused", "status": "refused", "values": view.refused},
+            {"label": "failed", "kind": "failed", "status": "error", "values": view.failed},
         ],
     }
 

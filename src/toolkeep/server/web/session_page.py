@@ -66,7 +66,7 @@ async def _show(service: Service, request: PageRequest) -> Response:
         owner=_owner_words(found.state.owner) if found.state else "",
         took=duration_text(found.totals.took_us),
         waiting=await _waiting(service, request, **given),
-        query=urlencode(kept),
+        query=urlencode({**kept, "agent": found.agent}),
         has_writes=await has_writes(
             service, request.caller, session=found.session or found.conversation, agent=found.agent
         ),

@@ -1,6 +1,7 @@
 """The tool list, and one tool with signature, versions and provider formats."""
 
 import asyncio
+from collections import Counter
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
@@ -84,7 +85,7 @@ async def _list(service: Service, request: PageRequest) -> Response:
         facets=_FACETS,
         filters={name: value or "" for name, value in given.items()},
         total=len(every),
-        off=sum(not tool.is_enabled for tool in every),
+        off=Counter(tool.state.value for tool in every if not tool.is_enabled),
         new=may_create(service.keep, request.caller),
     )
 

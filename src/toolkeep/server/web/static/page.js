@@ -1,5 +1,5 @@
 // What the page does beside asking the server for HTML: the token of this tab, times, copies, locks, live news,
-// charts and the JSON editor. Nothing here decides anything; what a person may do is decided by the server.
+// and the JSON editor. Nothing here decides anything; what a person may do is decided by the server.
 "use strict";
 
 const body = document.body;
@@ -99,7 +99,7 @@ setInterval(() => {
 
 function settle(root) {
   showTimes(root);
-  for (const chart of root.querySelectorAll("[data-chart]:not([data-drawn])")) draw(chart);
+  if (window.drawAnew) drawAnew(root);
   for (const area of root.querySelectorAll("textarea:is([data-json], [data-lines]):not([data-edited])")) edit(area);
   for (const slot of root.querySelectorAll("[data-error-for]")) {
     const field = document.getElementById(slot.dataset.errorFor);
@@ -266,7 +266,7 @@ function nextTheme(button) {
   }
   nameTheme(button, next);
   announce(button.title);
-  for (const chart of document.querySelectorAll("[data-drawn]")) draw(chart);
+  if (window.redraw) redraw();
 }
 
 function nameTheme(button, theme) {
@@ -358,99 +358,6 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden) lookAnew();
 });
 
-// --- charts ------------------------------------------------------------------------------------------------------
-
-function resolved(name) {
-  const probe = document.createElement("i");
-  probe.className = name;
-  body.append(probe);
-  const found = getComputedStyle(probe).backgroundColor;
-  probe.remove();
-  return found;
-}
-
-const faint = (rgb) => rgb.replace("rgb(", "rgba(").replace(")", ", 0.1)");
-
-const whole = Array.from({ length: 12 }, (_, zeros) => [1, 2, 5].map((digit) => digit * 10 ** zeros)).flat();
-
-function draw(chart) {
-  if (!window.uPlot) return;
-  chart.dataset.drawn = "";
-  chart.replaceChildren();
-  const { times, lines } = JSON.parse(document.getElementById(chart.dataset.chart).textContent);
-  const soft = getComputedStyle(chart).color;
-  const grid = { stroke: "rgb(128 128 128 / 16%)", width: 1 };
-  const axis = { stroke: soft, grid, ticks: grid, font: "11px system-ui", size: 32 };
-  const unit = chart.dataset.unit ?? "";
-  const said = Object.assign(document.createElement("p"), { className: "chart-at" });
-  const plot = new uPlot(
-    {
-      width: chart.clientWidth,
-      height: chart.clientHeight,
-      legend: { show: false },
-      cursor: { y: false, drag: { x: false, y: false, click() {} } },
-      hooks: { setCursor: [({ cursor }) => sayPoint(said, cursor, times, lines, unit)] },
-      padding: [8, 30, 0, 0], // the last label is centered below its tick
-      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [
-        { ...axis, space: 72, values: (_, ticks) => ticks.map(shortTime) },
-        {
-          ...axis,
-          size: (_, labels) => Math.max(54, ...(labels ?? []).map((label) => 14 + 7 * label.length)),
-          incrs: unit ? undefined : whole, // there is no half of a call
-          values: (_, ticks) => ticks.map((tick) => `${numeral.format(+tick.toFixed(2))}${unit}`),
-        },
-      ],
-      series: [
-        {},
-        ...lines.map((line) => ({
-          label: line.label,
-          stroke: resolved(`key-${line.kind}`),
-          fill: line.kind === "ok" ? faint(resolved(`key-${line.kind}`)) : undefined,
-          width: 1.75,
-          points: { show: line.values.filter((value) => value !== null).length === 1, size: 6 }, // no line has one end
-          spanGaps: true,
-        })),
-      ],
-    },
-    [times, ...lines.map((line) => line.values)],
-    chart,
-  );
-  chart.append(said);
-  // A finger only points: it has no other way to see the values.
-  plot.over.addEventListener("click", ({ pointerType }) => pointerType !== "touch" && showCallsAt(plot, times));
-  chart.onkeydown = (event) => {
-    if (event.key === "Enter") showCallsAt(plot, times);
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const at = Math.min(Math.max((plot.cursor.idx ?? times.length) + step, 0), times.length - 1);
-    plot.setCursor({ left: plot.valToPos(times[at], "x"), top: 0 });
-    announce(said.textContent);
-  };
-}
-
-// Time and values of the point under the cursor, on the side where the cursor is not.
-function sayPoint(said, { idx, left }, times, lines, unit) {
-  const values = lines.map(({ label, values }) => `${label} ${values[idx] == null ? "—" : numeral.format(values[idx]) + unit}`);
-  said.textContent = idx == null ? "" : [asFarAsNeeded(new Date(times[idx] * 1000)), ...values].join(" · ");
-  said.classList.toggle("left", left > said.parentElement?.clientWidth / 2);
-}
-
-const utc = (time) => time.toISOString().replace(/\.\d+/, "");
-
-function showCallsAt({ cursor: { idx } }, times) {
-  if (idx == null) return;
-  const [since, until] = [times[idx], times[idx] + times[1] - times[0]].map((at) => utc(new Date(at * 1000)));
-  location.href = `/ui/audit?${new URLSearchParams({ since, until })}`;
-}
-
-let resizing = 0;
-addEventListener("resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(() => document.querySelectorAll("[data-drawn]").forEach(draw), 120);
-});
-
 // --- the JSON editor ---------------------------------------------------------------------------------------------
 
 async function edit(area) {
@@ -474,6 +381,8 @@ if (themeButton) nameTheme(themeButton, document.documentElement.dataset.theme ?
 // --- times in the viewer's zone ------------------------------------------------------------------------------------
 
 // The address holds them in UTC, so that a link means the same calls everywhere.
+const utc = (time) => time.toISOString().replace(/\.\d+/, "");
+
 function showZoned(input) {
   const time = new Date(input.form.elements[input.dataset.for].value);
   if (Number.isNaN(time.valueOf())) return;

@@ -1,0 +1,134 @@
+// The charts of the overview, and their figures as a table. What page.js has is used once it is there.
+"use strict";
+
+function resolved(name) {
+  const probe = document.createElement("i");
+  probe.className = name;
+  body.append(probe);
+  const found = getComputedStyle(probe).backgroundColor;
+  probe.remove();
+  return found;
+}
+
+const faint = (rgb) => rgb.replace("rgb(", "rgba(").replace(")", ", 0.1)");
+
+const whole = Array.from({ length: 12 }, (_, zeros) => [1, 2, 5].map((digit) => digit * 10 ** zeros)).flat();
+
+function draw(chart) {
+  chart.dataset.drawn = "";
+  chart.replaceChildren();
+  const { times, lines } = JSON.parse(document.getElementById(chart.dataset.chart).textContent);
+  const soft = getComputedStyle(chart).color;
+  const grid = { stroke: "rgb(128 128 128 / 16%)", width: 1 };
+  const axis = { stroke: soft, grid, ticks: grid, font: "11px system-ui", size: 32 };
+  const unit = chart.dataset.unit ?? "";
+  const said = Object.assign(document.createElement("p"), { className: "chart-at" });
+  const plot = new uPlot(
+    {
+      width: chart.clientWidth,
+      height: chart.clientHeight,
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false, click() {} } },
+      hooks: { setCursor: [({ cursor }) => sayPoint(said, cursor, times, lines, unit)] },
+      padding: [8, 30, 0, 0], // the last label is centered below its tick
+      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+      axes: [
+        { ...axis, space: 72, values: (_, ticks) => ticks.map(shortTime) },
+        {
+          ...axis,
+          size: (_, labels) => Math.max(54, ...(labels ?? []).map((label) => 14 + 7 * label.length)),
+          incrs: unit ? undefined : whole, // there is no half of a call
+          values: (_, ticks) => ticks.map((tick) => `${numeral.format(+tick.toFixed(2))}${unit}`),
+        },
+      ],
+      series: [
+        {},
+        ...lines.map((line) => ({
+          label: line.label,
+          stroke: resolved(`key-${line.kind}`),
+          fill: line.kind === "ok" ? faint(resolved(`key-${line.kind}`)) : undefined,
+          width: 1.75,
+          points: { show: line.values.filter((value) => value !== null).length === 1, size: 6 }, // no line has one end
+          spanGaps: true,
+        })),
+      ],
+    },
+    [times, ...lines.map((line) => line.values)],
+    chart,
+  );
+  chart.append(said);
+  // A finger only points: it has no other way to see the values.
+  plot.over.addEventListener("click", ({ pointerType }) => pointerType !== "touch" && showCallsAt(plot, times));
+  chart.onkeydown = (event) => {
+    if (event.key === "Enter") showCallsAt(plot, times);
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const at = Math.min(Math.max((plot.cursor.idx ?? times.length) + step, 0), times.length - 1);
+    plot.setCursor({ left: plot.valToPos(times[at], "x"), top: 0 });
+    announce(said.textContent);
+  };
+}
+
+// Time and values of the point under the cursor, on the side where the cursor is not.
+function sayPoint(said, { idx, left }, times, lines, unit) {
+  const values = lines.map(({ label, values }) => `${label} ${values[idx] == null ? "—" : numeral.format(values[idx]) + unit}`);
+  said.textContent = idx == null ? "" : [asFarAsNeeded(new Date(times[idx] * 1000)), ...values].join(" · ");
+  said.classList.toggle("left", left > said.parentElement?.clientWidth / 2);
+}
+
+function showCallsAt({ cursor: { idx } }, times) {
+  if (idx != null) location.href = callsAt(times, idx);
+}
+
+function callsAt(times, at, more = {}) {
+  const [since, until] = [times[at], times[at] + times[1] - times[0]].map((time) => utc(new Date(time * 1000)));
+  return `/ui/audit?${new URLSearchParams({ since, until, ...more })}`;
+}
+
+let resizing = 0;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(redraw, 120);
+});
+
+function redraw() {
+  document.querySelectorAll("[data-drawn]").forEach(draw);
+}
+
+function drawAnew(root) {
+  root.querySelectorAll("[data-chart]:not([data-drawn])").forEach(draw);
+  fillTable();
+}
+
+// --- the figures as a table --------------------------------------------------------------------------------------
+
+const figures = document.getElementById("figures");
+figures.addEventListener("toggle", fillTable);
+
+// It stands outside what is replaced when calls arrive, so that it stays open.
+function fillTable() {
+  const data = document.getElementById("calls-data");
+  figures.hidden = !data;
+  if (!data || !figures.open) return;
+  const { times, lines } = JSON.parse(data.textContent);
+  const [median] = JSON.parse(document.getElementById("latency-data").textContent).lines;
+  const shown = times.map((_, at) => at).filter((at) => lines.some(({ values }) => values[at]));
+  figures.querySelector("tbody").replaceChildren(...shown.map((at) => figuresOf(at, times, lines, median.values[at])));
+  showTimes(figures);
+}
+
+function figuresOf(at, times, lines, median) {
+  const row = document.createElement("tr");
+  const time = Object.assign(document.createElement("time"), { dateTime: new Date(times[at] * 1000).toISOString() });
+  const link = (more, ...inside) => {
+    const found = document.createElement("a");
+    found.href = callsAt(times, at, more);
+    found.append(...inside);
+    return found;
+  };
+  const cells = [link({}, time), ...lines.map(({ status, values }) => (values[at] ? link({ status }, numeral.format(values[at])) : "0"))];
+  cells.push(median === null ? "" : link({ ran_ms: median }, numeral.format(median)));
+  for (const cell of cells) row.insertCell().append(cell);
+  return row;
+}
