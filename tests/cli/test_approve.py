@@ -200,6 +200,37 @@ def test_a_question_is_shown_as_it_is_asked(project: Path, approvals: SqliteAppr
     assert data["expires_at"].endswith("+00:00")
 
 
+def test_a_question_is_shown_with_what_helps_to_judge_it(project: Path, approvals: SqliteApprovals) -> None:
+    with open_keep(project=project) as keep:
+        for arguments in ({"name": "Ada"}, {"nme": "Ada"}):
+            keep.call_sync("agent_hello_world", arguments, agent="operator", session="s1")
+        tool = keep.get("agent_hello_world")
+    of = {"tool": tool.name, "version": tool.version, "definition_hash": tool.definition_hash}
+    approvals.ask(question(**of, agent="operator", session="s1"))
+    shown = run(project, "show", "0123", "--context").stdout
+    lines = re.sub(r"^  \w{8}  ", "  <id>  ", shown, flags=re.MULTILINE).split("\n\n")[-1].splitlines()
+    assert lines == [
+        "The tool agent_hello_world says of itself:",
+        f"  | {tool.definition.description}",
+        "Its earlier calls of agent_hello_world: 1 went well, 0 failed, 1 refused",
+        "Its last calls in the session:",
+        "  <id>  agent_hello_world  ok",
+        "  <id>  agent_hello_world  refused ACODE-TSR-003",
+    ]
+    context = json.loads(run(project, "show", "0123", "--context", "--json").stdout)["context"]
+    assert (context["past"]["ok"], len(context["session"])) == (1, 2)
+    assert "context" not in json.loads(run(project, "show", "0123", "--json").stdout)
+
+
+def test_a_tool_that_changed_since_the_question_is_not_described(
+    project: Path, approvals: SqliteApprovals
+) -> None:
+    approvals.ask(question(tool="agent_hello_world", version="1.0.0"))
+    shown = run(project, "show", "0123", "--context").stdout
+    changed = "The tool agent_hello_world changed since the call was made.\n"
+    assert f"{changed}Its earlier calls of agent_hello_world: none\n" in shown
+
+
 def test_json_shows_what_the_view_left_out(project: Path, approvals: SqliteApprovals) -> None:
     text = "x" * 50_000 + "\u202e"
     approvals.ask(question(arguments=json.dumps({"text": text})))

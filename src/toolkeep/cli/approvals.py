@@ -25,6 +25,7 @@ from toolkeep.text.display import echo_name, listing, shorten, visible
 
 if TYPE_CHECKING:
     from toolkeep.approval.approval_store import Approvals
+    from toolkeep.server.api.approval_routes import ContextView
 
 
 class ListByDefault(CommandGroup):
@@ -246,18 +247,59 @@ _SHOWN_WIDTH = 120
 
 @command.command("show", short_help="Show a waiting call in full.")
 @click.argument("question_id", metavar="ID")
+@click.option(
+    "--context",
+    "has_context",
+    is_flag=True,
+    help="Add the tool's description, what the agent holds, and how earlier calls went.",
+)
 @project
 @common
-def show_question(question_id: str, project: Path | None, *, as_json: bool) -> None:
+def show_question(question_id: str, project: Path | None, *, has_context: bool, as_json: bool) -> None:
     """Show the waiting call with this ID, or whose id starts with it; or all calls of the response ID."""
     with approvals_of(project) as approvals:
         questions = waiting_questions(approvals, question_id, project)
+    contexts = _contexts(questions, project) if has_context else []
     if as_json:
         data = [question_data(question) for question in questions]
+        for one, context in zip(data, contexts, strict=False):
+            one["context"] = msgspec.to_builtins(context)
         print_json(data if len(data) > 1 else data[0])
         return
     for line in render_questions(questions, now=time.time(), width=min(screen_width(), _SHOWN_WIDTH)):
         click.echo(line.text)
+    for question, context in zip(questions, contexts, strict=False):
+        say("", *_context_lines(question, context))
+
+
+def _contexts(questions: Sequence[Question], project: Path | None) -> "list[ContextView]":
+    from toolkeep.cli.tool_selection import keep_with
+    from toolkeep.server.api.approval_history import ApprovalHistory
+    from toolkeep.server.api.approval_routes import context_of
+
+    with keep_with(project=project) as keep:
+        history = ApprovalHistory()
+        return [context_of(keep, history, question) for question in questions]
+
+
+def _context_lines(question: Question, context: "ContextView") -> Iterator[str]:
+    if context.description:
+        yield f"The tool {name(question.tool)} says of itself:"
+        yield from (f"  | {line}" for line in context.description.split("\n"))
+    else:
+        yield f"The tool {name(question.tool)} changed since the call was made."
+    if context.grant:
+        yield f"{name(question.agent)} holds: {', '.join(context.grant)}"
+    past = context.past
+    denied = f" ({past.denied:,} by a person)" if past.denied else ""
+    gone = f"{past.ok:,} went well, {past.failed:,} failed, {past.refused:,} refused{denied}"
+    yield f"Its earlier calls of {name(question.tool)}: {gone if past.last_at else 'none'}"
+    yield "Its last calls in the session:" if context.session else "No earlier call in the session."
+    for one in context.session:
+        after = ", after text from outside" if one.opened else ""
+        secret = ", after secrets" if one.secret else ""
+        why = f" {one.codes[0]}" if one.codes else ""
+        yield f"  {name(one.call_id[:_ID_CHARS])}  {name(one.tool)}  {one.outcome}{why}{after}{secret}"
 
 
 _ANSWER_COLUMNS = (

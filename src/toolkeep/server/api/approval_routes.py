@@ -21,7 +21,7 @@ from toolkeep.errors import Code
 from toolkeep.host.clock import iso
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import APPROVALS_WAITING, RULE_DAYS, SHOWN_CHARS
-from toolkeep.server.api.approval_history import AnswerView, PastCalls, SessionCall
+from toolkeep.server.api.approval_history import AnswerView, ApprovalHistory, PastCalls, SessionCall
 from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, cut, decode_cursor
 from toolkeep.server.api.session_routes import note_shown
@@ -248,23 +248,22 @@ async def show_approval(keep: Keep, caller: Caller, question_id: str) -> Approva
 async def approval_context(service: Service, caller: Caller, question_id: str) -> ContextView:
     """What helps to judge a request: the tool's description, the grant, and how earlier calls went."""
     question = (await _find(service.keep, caller, question_id)).question
-    return await asyncio.to_thread(_context, service, question)
+    return await asyncio.to_thread(context_of, service.keep, service.history, question)
 
 
-def _context(service: Service, question: Question) -> ContextView:
-    tool = service.keep.try_get(f"{question.tool}@{question.version}")
+def context_of(keep: Keep, history: ApprovalHistory, question: Question) -> ContextView:
+    """The same, of a question that the caller may see."""
+    tool = keep.try_get(f"{question.tool}@{question.version}")
     is_known = tool is not None and tool.definition_hash == question.definition_hash
     definition = tool.definition if tool is not None and is_known else None
     wanted = {one.kind for one in definition.capabilities} if definition else set()
-    grant = service.keep.agents.get(question.agent)
+    grant = keep.agents.get(question.agent)
     return ContextView(
         description=definition.description if definition else "",
         provider=tool.provider if tool is not None and is_known else "",
         grant=[str(one) for one in (grant.capabilities if grant else ()) if one.kind in wanted],
-        past=service.history.past(service.keep, question.agent, question.tool),
-        session=service.history.of_session(
-            service.keep, question.agent, question.session, question.conversation
-        ),
+        past=history.past(keep, question.agent, question.tool),
+        session=history.of_session(keep, question.agent, question.session, question.conversation),
     )
 
 
