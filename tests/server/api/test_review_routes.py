@@ -56,8 +56,10 @@ def test_a_token_accepts_what_it_reviewed_with_the_scope_and_the_typed_name(keep
         assert (await less.post("/v1/tools/weather:accept", body)).code == "ACODE-TSR-061"
         assert (await less.get("/v1/tools/weather/review")).code == "ACODE-TSR-061"
         assert changes(keep) == []
+        assert (await client.get("/v1/overview")).data["quarantined"] == ["weather"]
         kept_out = await client.post("/v1/tools/weather:reject", {"hash": review["hash"]})
         assert kept_out.data["is_rejected"]
+        assert (await client.get("/v1/overview")).data["quarantined"] == []
         assert keep.get("weather").state.value == "quarantined"
         taken = await client.post("/v1/tools/weather:accept", body)
         assert (taken.data["tool"]["state"], taken.data["tool"]["version"]) == ("enabled", "1.0.1")

@@ -1,9 +1,15 @@
-"""The status line of the page: who the caller is, what they may do, how far the log is verified."""
+"""The status line of the page: who the caller is, what they may do, how far the log is verified.
 
+And the overview: how many tools there are, and what needs attention.
+"""
+
+import asyncio
 from typing import Final
 
 import msgspec
 
+from toolkeep.definitions.vocabulary import ToolState
+from toolkeep.keep.keep import Keep
 from toolkeep.server.api.verification import Verified
 from toolkeep.server.http.bearer_auth import SCOPES, Caller
 from toolkeep.server.http.request import Request
@@ -49,6 +55,39 @@ def status_of(service: Service, caller: Caller, *, is_by_link: bool = False) -> 
     )
 
 
+class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
+    """The keep, and what a person has to look after beside the calls that wait for approval."""
+
+    tools: int
+    tier: str
+    skipped: list[str]
+    """Tools, or whole providers, that could not be loaded; `toolkeep list` says why."""
+    held_back: int
+    """How many configuration files count for nothing until a person accepts them."""
+    quarantined: list[str]
+    """Tools that changed at their source, and that nobody keeps out."""
+
+
+async def overview(keep: Keep) -> OverviewView:
+    """The keep as it is now."""
+    every = await asyncio.to_thread(keep.tools)
+    return OverviewView(
+        tools=len(every),
+        tier=keep.tier.value,
+        skipped=[one.tool or one.provider for one in keep.start_up.skipped],
+        held_back=len(keep.start_up.held_back),
+        quarantined=[
+            tool.name
+            for tool in every
+            if tool.state is ToolState.QUARANTINED and not keep.is_rejected(tool.name)
+        ],
+    )
+
+
+async def _overview(service: Service, request: Request) -> Response:
+    return json_response(await overview(service.keep))
+
+
 async def _status(service: Service, request: Request) -> Response:
     return json_response(status_of(service, request.caller))
 
@@ -63,5 +102,15 @@ ROUTES: Final = (
         scopes=tuple(Scope),
         tag="about",
         gives={200: ResponseSpec(about="The status.", kind=StatusView)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/overview",
+        name="showOverview",
+        about="How many tools there are, which are missing or quarantined, and what is not accepted.",
+        handler=_overview,
+        scopes=(Scope.AUDIT_READ,),
+        tag="about",
+        gives={200: ResponseSpec(about="The keep.", kind=OverviewView)},
     ),
 )

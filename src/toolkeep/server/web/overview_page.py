@@ -1,13 +1,11 @@
 """The overview: call statistics, pending approvals, what needs attention; workers; the status line."""
 
-import asyncio
 from typing import Any, Final
 
-from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.server.api import approval_routes
 from toolkeep.server.api.routes import listed_workers
 from toolkeep.server.api.statistics import PERIODS, StatisticsView
-from toolkeep.server.api.status_routes import StatusView, status_of
+from toolkeep.server.api.status_routes import StatusView, overview, status_of
 from toolkeep.server.http.problem_details import not_found
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
@@ -41,7 +39,6 @@ async def _overview(service: Service, request: PageRequest) -> Response:
     inbox: approval_routes.Inbox | None = None
     if request.caller.has_scope(Scope.APPROVE):
         inbox = await approval_routes.inbox(keep, request.caller, limit=3)
-    every = await asyncio.to_thread(keep.tools)
     start = None if request.wants_part else await start_data(service, request)
     return request.renderer.page(
         request,
@@ -53,12 +50,8 @@ async def _overview(service: Service, request: PageRequest) -> Response:
         hours=hours,
         start=start if start and not start["onboarding"].is_done else None,
         inbox=inbox,
-        tool_count=len(every),
-        held=[t for t in every if t.state is ToolState.QUARANTINED and not keep.is_rejected(t.name)],
+        found=await overview(keep),
         programs=keep.persistent_programs(),
-        tier=keep.tier.value,
-        skipped=keep.start_up.skipped,
-        held_back=keep.start_up.held_back,
     )
 
 
