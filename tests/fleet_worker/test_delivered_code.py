@@ -168,6 +168,18 @@ def test_code_that_is_not_what_a_server_may_send_is_refused(
         refused("more or less than a module", of=replace(bundle, kind="wasm"))
         refused("it would run at standard", defined(constraints=Constraints()))
 
+        # `sent_words` is no package then, and would be one that is installed here
+        changed = {"sent_words/loud.py": b"import helper", "helper.py": b""}
+        for name, content in changed.items():
+            (project / "other" / name).parent.mkdir(parents=True, exist_ok=True)
+            (project / "other" / name).write_bytes(content)
+        seal = find_tools_file("sent_words.loud", project / "other").seal
+        refused(
+            "names no tool",
+            replace(good, tool=replace(claim, code_hash=seal)),
+            of=replace(bundle, files=changed, target="sent_words.loud", reference="louder"),
+        )
+
         held = Keep()
         held.register(sent_shout)
         with held, pytest.raises(CodeRefused, match="already registered"):
@@ -195,3 +207,17 @@ def test_an_install_result_for_code_that_nobody_sent_counts_for_nothing() -> Non
     assert session.tools == set()
     session.open(theirs.seal(encode(InstallResult(sent))))
     assert session.tools == {msgspec.structs.astuple(sent)}
+
+
+def test_code_that_a_worker_refused_is_not_sent_again_in_the_session() -> None:
+    worker, keys = new_key(), (bytes(32), bytes([1]) * 32)
+    ours, theirs = (SealedSession(bytes(8), seal=one, open_=other) for one, other in (keys, keys[::-1]))
+    claims = Claims((), LEVELS, (), 4, "0", takes_code=True)
+    session = WorkerSession(trusted(worker), worker.public, ours, claims, 60.0, lambda _: None)
+    sent = Claim("wait", "0" * 64, "0" * 64)
+    tool = (sent.name, sent.definition_hash, sent.code_hash)
+    assert session.could_install(tool, "", "strict", "local")
+    session.installing[tool] = 0.0
+    session.open(theirs.seal(encode(InstallResult(sent, "it needs paint"))))
+    assert session.not_installed == {tool: "it needs paint"}
+    assert not session.could_install(tool, "", "strict", "local")

@@ -62,8 +62,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The project's files that it consists of, as accepted by a person."""
     places: tuple[str, ...] = ()
     """The files and package folders of Python code, where its source located them; empty: search by name."""
+    metadata: tuple[str, ...] = ()
+    """The metadata folder of their distribution, where that is not installed here."""
     copy: CodeCopy | None = None
     """What `places` are a copy of, if they are one."""
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """What its workers see of it, where that is known."""
+        return (*self.places, *self.metadata)
 
     def __repr__(self) -> str:
         """Without secrets."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from toolkeep.authoring.code_reference import NoCodeReference, find_reference, is_live
 from toolkeep.authoring.wasm_tool import WasmTool
@@ -27,9 +27,10 @@ _FILES: Final = 10_000
 
 def code_hash_of(tool: RegisteredTool, project: str) -> str | None:
     """The hash; None for a tool that only this process, or another server, can run."""
-    if tool.code_hash:
-        return tool.code_hash
     runner = tool.runner
+    # The seal of an installed module of tools covers its name alone.
+    if tool.code_hash and runner.places:
+        return tool.code_hash
     if isinstance(runner, WasmTool) or getattr(runner, "kind", "") == WASM:
         path = runner.path if isinstance(runner, WasmTool) else _module_path(runner.target)
         return _of_files((os.path.join(project, path),))
@@ -40,11 +41,28 @@ def code_hash_of(tool: RegisteredTool, project: str) -> str | None:
     if is_command(tool):
         return hashlib.sha256(json.dumps(list(runner.target)).encode()).hexdigest()
     try:
-        if is_live(runner):
-            return _of_files(tuple(own_code(find_reference(runner), [])))
-        return _of_files(tuple(runner.places or own_code(str(runner.target), [project, *sys.path])))
+        return _of_files(python_code(tool, project).places)
     except (NoCodeReference, ValueError):
         return None
+
+
+class PythonCode(NamedTuple):
+    """Where the code of a tool in Python is."""
+
+    reference: str
+    """`module:name` or `/path/file.py:name`."""
+    places: tuple[str, ...]
+    """Its own files and package folders."""
+
+
+def python_code(tool: RegisteredTool, project: str) -> PythonCode:
+    """Find the code of a tool in Python; raises `NoCodeReference` or `ValueError`."""
+    runner = tool.runner
+    if is_live(runner):
+        reference = find_reference(runner)
+        return PythonCode(reference, tuple(own_code(reference, [])))
+    reference = str(runner.target)
+    return PythonCode(reference, tuple(runner.places or own_code(reference, [project, *sys.path])))
 
 
 def _module_path(target: object) -> str:
@@ -56,16 +74,13 @@ def _of_files(places: tuple[str, ...]) -> str | None:
     """Of names inside each place and contents, in order; read once, like the code itself."""
     found: list[tuple[str, bytes]] = []
     for place in map(Path, places):
-        files = sorted(_sources(place)) if place.is_dir() else [place]
+        files = files_of(place)
         if not files or len(files) > _FILES:
             return None
-        for file in files:
-            name = file.relative_to(place).as_posix() if file != place else ""
-            try:
-                content = file.read_bytes()
-            except OSError:
-                return None
-            found.append((name, content))
+        try:
+            found += [(name, file.read_bytes()) for name, file in files]
+        except OSError:
+            return None
     return hash_of(found)
 
 
@@ -77,8 +92,12 @@ def hash_of(files: Iterable[tuple[str, bytes]]) -> str:
     return known.hexdigest()
 
 
-def _sources(folder: Path) -> list[Path]:
-    return [file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+def files_of(place: Path) -> list[tuple[str, Path]]:
+    """What is hashed of a place, by names inside it; the name of a single file is empty."""
+    if not place.is_dir():
+        return [("", place)]
+    files = (file for file in place.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return [(file.relative_to(place).as_posix(), file) for file in sorted(files)]
 
 
 def isolation_of(tool: RegisteredTool) -> str:

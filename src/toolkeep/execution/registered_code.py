@@ -113,7 +113,7 @@ def programs_of_others(grants: Grants, project: str, agent: str) -> Iterator[Tru
 def _named(kind: str, runner: Any, base: str) -> Iterable[str]:
     """Paths that a configuration, a store or an upstream names."""
     if kind == "python":
-        code = find_code(str(runner.target), _search(base), getattr(runner, "places", ()))
+        code = find_code(str(runner.target), _search(base), getattr(runner, "seen", ()))
         return (*code.packages, *_sources(runner))
     if kind == "command":
         files = (os.path.realpath(os.path.join(base, word)) for word in runner.target[1:])
@@ -130,7 +130,7 @@ def _written(kind: str, runner: Any, base: str) -> Iterator[str]:
     """The same as written, symlinks kept."""
     words: Sequence[str] = ()
     if kind == "python":
-        yield from getattr(runner, "places", ()) or own_code(str(runner.target), _search(base))
+        yield from getattr(runner, "seen", ()) or own_code(str(runner.target), _search(base))
         yield from _sources(runner)
     elif kind == "command":
         words = runner.target

@@ -499,7 +499,7 @@ def _environment(
 
 
 def _places(tool: RegisteredTool) -> tuple[str, ...]:
-    return getattr(tool.runner, "places", ())
+    return getattr(tool.runner, "seen", ())
 
 
 def _code_key(tool: RegisteredTool) -> tuple[str, ...]:

@@ -39,14 +39,14 @@ class ToolCode(NamedTuple):
 def find_code(reference: str, search: list[str], places: tuple[str, ...] = ()) -> ToolCode:
     """Code that `module:name` or `/path/file.py:name` needs; without `search`, the loaded modules.
 
-    `places` are its own files and package folders, where they are known.
+    `places` are its own files and package folders, and metadata, where they are known.
     """
     own = list(places) or own_code(reference, search)
     if not reference.startswith("/"):
         own = list(map(os.path.realpath, own))
-    site = _site_folders()
+    site = site_folders()
     # The tool's own come last: of two packages with one name, a worker imports the last.
-    packages = dict.fromkeys([*_editable(site), *own, OURS])
+    packages = dict.fromkeys([*editable_places(site), *own, OURS])
     outside = [path for path in packages if not any(path.startswith(f"{folder}/") for folder in site)]
     return ToolCode(tuple(site), tuple(outside))
 
@@ -65,7 +65,7 @@ def _package(name: str, search: list[str]) -> list[str]:
         # PathFinder only searches; `importlib.util.find_spec` would import parent packages.
         spec = importlib.machinery.PathFinder.find_spec(name, search)
     if spec is None and search:
-        mapped = [path for path in _mapped_modules(_site_folders()) if _module_name(path) == name]
+        mapped = [path for path in _mapped_modules(site_folders()) if _module_name(path) == name]
         if mapped:
             return mapped[:1]
     if spec is None:
@@ -75,7 +75,7 @@ def _package(name: str, search: list[str]) -> list[str]:
     return list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
 
 
-def _editable(site: list[str]) -> list[str]:
+def editable_places(site: list[str]) -> list[str]:
     """Packages and modules of editable installs, in the folders that .pth files name and import hooks map.
 
     Not the folders themselves: in a project without `src` that would be everything, with its `.env` and
@@ -134,6 +134,7 @@ def _module_name(path: str) -> str:
     return os.path.basename(path).removesuffix(".py")
 
 
-def _site_folders() -> list[str]:
+def site_folders() -> list[str]:
+    """Folders of installed packages that workers import from, in this order."""
     found = (os.path.realpath(path) for path in sys.path if path and is_site(path))
     return [path for path in dict.fromkeys(found) if Path(path).is_dir()]

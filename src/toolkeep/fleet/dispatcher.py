@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from toolkeep.calls import Diagnosis
 from toolkeep.config.fleet_settings import FleetSettings, TrustedWorker
-from toolkeep.errors import Code, ToolkeepError
+from toolkeep.errors import Code, FileUnreadable, ToolkeepError
 from toolkeep.execution.runner import RunRefused
 from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
@@ -347,6 +348,8 @@ class Dispatcher:
             session.send(Install(Claim(*tool), definition, await self._bodies.put(packed)))
         except (NotDelivered, ToolkeepError, FrameInvalid, OSError) as error:
             session.installing.pop(tool, None)
+            if isinstance(error, FileUnreadable):  # and so it is the next time
+                session.not_installed[tool] = f"not sent: {error.message}"
             extra = {"worker": session.trusted.name, "tool": tool[0], "why": str(error)[:300]}
             log.warning("code could not be sent to a worker", extra=extra)
 
@@ -430,13 +433,20 @@ class Dispatcher:
             return
         on = f" with the label '{waiter.place.label}'" if waiter.place.label else ""
         reason = f"Tool '{waiter.place.tool[0]}' was not run: no worker{on} has it now"
-        waiter.future.set_exception(RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again later."))
+        why = "\n".join(
+            f"worker '{known.trusted.name}': {known.current.not_installed[waiter.place.tool]}"
+            for known in self._known.values()
+            if known.current is not None and waiter.place.tool in known.current.not_installed
+        )
+        diagnosis = Diagnosis(detail=why) if why else None
+        refused = RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again later.", diagnosis)
+        waiter.future.set_exception(refused)
 
     def _is_installing(self, place: Placement) -> bool:
         """Whether a worker was sent the code, and has not answered yet."""
         since = time.monotonic() - _INSTALL_SECONDS
         return any(
-            known.current is not None and since < known.current.installing.get(place.tool, 0.0) < float("inf")
+            known.current is not None and since < known.current.installing.get(place.tool, 0.0)
             for known in self._known.values()
         )
 

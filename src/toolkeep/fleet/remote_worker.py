@@ -91,6 +91,8 @@ class WorkerSession:
         self._others = 0
         self.installing: dict[Tool, float] = {}
         """Tools whose code was sent to it, and when, until its `InstallResult`."""
+        self.not_installed: dict[Tool, str] = {}
+        """Tools whose code it does not get in this session, and why."""
         self.pending_jobs: dict[str, PendingJob] = {}
         self.is_draining = False
         self.is_retired = False
@@ -139,6 +141,7 @@ class WorkerSession:
         return (
             self.claims.takes_code
             and tool not in self.tools
+            and tool not in self.not_installed
             and covers(self.trusted.tools, tool[0])
             and self._may_run(label, level, agent)
         )
@@ -263,7 +266,7 @@ class WorkerSession:
                 "a worker does not install code",
                 extra={"worker": self.trusted.name, "tool": tool[0], "why": result.why[:300]},
             )
-            self.installing[tool] = float("inf")  # not again in this session
+            self.not_installed[tool] = result.why[:300]
         else:
             self.tools.add(tool)
 

@@ -2,29 +2,44 @@
 
 Nothing of it is imported here: calls run in the sandbox, as those of a file of tools do. What this trusts:
 the servers that the configuration lets install code. Even such a server cannot have code run outside the
-sandbox, or under the name of a tool that this machine has by itself.
+sandbox, or under the name of a tool that this machine has by itself. A package is imported from its folder by
+the workers of its own tools alone, and so replaces none that is installed for others.
 """
 
-import hashlib
+import logging
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from toolkeep.config.fleet_settings import TrustedServer, covers
+from toolkeep.config.project_code import is_path
 from toolkeep.config.settings import Run
 from toolkeep.config.tools_file import find_tools_file
 from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ToolkeepError
-from toolkeep.execution.code_identity import code_hash_of, isolation_of
-from toolkeep.fleet.code_bundle import MODULE, Bundle, BundleInvalid, read_bundle, write_bundle
+from toolkeep.execution.code_identity import code_hash_of, hash_of, isolation_of
+from toolkeep.fleet.code_bundle import (
+    MODULE,
+    Bundle,
+    BundleInvalid,
+    has_machine_code,
+    machine_here,
+    read_bundle,
+    write_bundle,
+)
+from toolkeep.fleet.installed_package import lacking, metadata_of
 from toolkeep.fleet.messages import Install
 from toolkeep.keep.keep import Keep
 from toolkeep.registry.coerce import Offer
+
+log = logging.getLogger("toolkeep.fleet")
 
 _CONFINED: Final = ("strict", "restricted", "wasm")
 """At `standard` code sees this machine as the user of the worker does, with the worker's key."""
@@ -56,17 +71,21 @@ class DeliveredCode:
         try:
             definition = _definition(request)
             bundle = read_bundle(packed)
-            root = self._unpacked(bundle, hashlib.sha256(packed).hexdigest())
+            _check_usable(bundle)
+            root = self._unpacked(_laid_out(bundle))
             self._register(f"server {server.key}", request, definition, _offer(bundle, root, definition))
         except BundleInvalid as error:
             raise CodeRefused(str(error)) from error
         except ToolkeepError as error:
             raise CodeRefused(error.message) from error
+        package = f"{bundle.pin.name} {bundle.pin.version}" if bundle.pin else ""
+        extra = {"server": server.name or server.key, "tool": request.tool.name, "package": package}
+        log.info("code of a server was installed", extra={**extra, "hash": request.tool.code_hash})
 
-    def _unpacked(self, bundle: Bundle, name: str) -> Path:
+    def _unpacked(self, bundle: Bundle) -> Path:
         if self._folder is None:
             self._folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="toolkeep-code-")))
-        root = self._folder / name
+        root = self._folder / hash_of(sorted(bundle.files.items()))  # tools of one package share it
         if root.exists():
             return root
         if sum(1 for _ in self._folder.iterdir()) >= _BUNDLES:
@@ -104,13 +123,41 @@ def _definition(request: Install) -> ToolDefinition:
     return definition
 
 
+def _check_usable(bundle: Bundle) -> None:
+    """Raise `CodeRefused` for code that this machine cannot run, before any of it is written."""
+    if has_machine_code(bundle.files) and bundle.machine != machine_here():
+        made_for = bundle.machine or "no known machine"
+        raise CodeRefused(f"it has extension modules for {made_for}, and this is {machine_here()}")
+    if bundle.kind != "package":
+        return
+    module, pin = bundle.target.partition(".")[0], bundle.pin
+    if pin is None or {name.partition("/")[0] for name in bundle.files} not in ({module}, {f"{module}.py"}):
+        raise CodeRefused("it is not one package")
+    # The tool's own packages are found before the standard library, and before an installed toolkeep.
+    if module in sys.stdlib_module_names or module == "toolkeep":
+        raise CodeRefused(f"its package is called '{module}', like one of Python or toolkeep")
+    if lacks := lacking(pin.requires):
+        raise CodeRefused(f"{pin.name} {pin.version} needs {lacks}")
+
+
+def _laid_out(bundle: Bundle) -> Bundle:
+    """A package as it would be installed, with the metadata that tells its version."""
+    if bundle.pin is None:
+        return bundle
+    return replace(bundle, files={**bundle.files, **metadata_of(bundle.pin)})
+
+
 def _offer(bundle: Bundle, root: Path, definition: ToolDefinition) -> Offer:
     if bundle.kind == "wasm":
         target = {"path": str(root / MODULE), "output": bundle.output, "fuel": bundle.fuel}
         return Offer(tool=definition, runner=Run(kind="wasm", target=target), is_custom=True)
+    if not all(part.isidentifier() for part in bundle.reference.split(".")):
+        raise CodeRefused("it names no tool of its own files")
+    if bundle.kind == "package":
+        return Offer(tool=definition, runner=_package_run(bundle, root), is_custom=True)
     file = find_tools_file(bundle.target, root)
     # A name that is not in the bundle would lead to a module that is installed on this machine.
-    if not file.code or not all(part.isidentifier() for part in bundle.reference.split(".")):
+    if not file.code or not (is_path(file.place) or _is_among(file.place, file.places)):
         raise CodeRefused("it names no tool of its own files")
     runner = Run(
         kind="python",
@@ -119,3 +166,23 @@ def _offer(bundle: Bundle, root: Path, definition: ToolDefinition) -> Offer:
         places=file.places,
     )
     return Offer(tool=definition, runner=runner, is_custom=True, code_hash=file.seal)
+
+
+def _package_run(bundle: Bundle, root: Path) -> Run:
+    module = bundle.target.partition(".")[0]
+    package, single = root / module, root / f"{module}.py"
+    place = single if single.is_file() else package
+    has_start = place == single or (package / "__init__.py").is_file()
+    if not has_start or not all(part.isidentifier() for part in bundle.target.split(".")):
+        raise CodeRefused("it names no tool of its own files")
+    return Run(
+        kind="python",
+        target=f"{bundle.target}:{bundle.reference}",
+        places=(str(place),),
+        metadata=tuple(map(str, root.glob("*.dist-info"))),
+    )
+
+
+def _is_among(module: str, places: tuple[str, ...]) -> bool:
+    top = module.partition(".")[0]
+    return any(Path(place).name.removesuffix(".py") == top for place in places)

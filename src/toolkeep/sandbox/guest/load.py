@@ -10,9 +10,10 @@ import inspect
 import json
 import os
 import pkgutil
+import re
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -119,11 +120,26 @@ class Packages:
             name, first, loader=loader, submodule_search_locations=[place]
         )
 
+    def find_distributions(self, context: Any) -> Iterator[Any]:
+        """Metadata among these, for `importlib.metadata`: a package may look up its own version."""
+        from importlib.metadata import PathDistribution
+
+        for place in self._places.values():
+            if place.endswith(".dist-info"):
+                found = PathDistribution(Path(place))
+                if context.name is None or _normalized(context.name) == _normalized(found.metadata["Name"]):
+                    yield found
+
     def _finder(self, folder: str) -> FileFinder:
         """Path hook for folders inside these packages: source and extension modules, no bytecode."""
         if not any(f"{folder}/".startswith(f"{place}/") for place in self._places.values() if place != _OURS):
             raise ImportError("it is in none of the packages")
         return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceOnly, SOURCE_SUFFIXES))
+
+
+def _normalized(name: str) -> str:
+    """The name of a distribution as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def list_folders(folders: Sequence[str]) -> None:
