@@ -4,23 +4,31 @@ python -m tests.server.web.pictures FOLDER [--width N â€¦] [--theme light|dark â
 python -m tests.server.web.pictures --docs
 
 The keep has four agents and the calls of a morning: most went well, some were refused at each stage, some
-wait for a person.
+wait for a person. One of its tools changed since it was accepted, and a worker elsewhere runs another.
 """
 
 import argparse
+import asyncio
 import itertools
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
+from tests.fleet.nats_server import NatsServer, nats_server
+from tests.fleet.running import made_worker, new_key, running
 from tests.server.web.conftest import CHROMIUM, Reader, World, open_world
-from toolkeep import Keep, tool
+from tests.server.web.test_story import weather
+from toolkeep import Keep, open_keep, tool
+from toolkeep.fleet.identity import PrivateKey
+from toolkeep.keep.open import open_state, server_key
 
 DOCS = Path(__file__).parents[3] / "docs" / "pictures"
 WIDTHS = {1440: 900, 1280: 800, 390: 844}
@@ -33,6 +41,12 @@ agents:
   nightly: {}
   writer: {}
 flow: {budget: {calls: 500/hour, questions: 20/day}}
+fleet:
+  nats: {servers: NATS}
+  runs_on: {list_directory: "", grep_search: gpu}
+  workers:
+    - {name: one, key: "ONE"}
+    - {name: two, key: "TWO", labels: [gpu]}
 """
 POLICIES = """\
 @id("everybody-may-call")
@@ -111,20 +125,51 @@ def ask(world: World) -> None:
     world.call_meanwhile("write_file", notes, agent="support", session="morning-support")
 
 
-def _prepare(project: Path) -> None:
+def _prepare(nats: NatsServer, ready: PrivateKey, away: PrivateKey, project: Path) -> None:
     home = project.parent / "home" / ".agent"
-    configuration = CONFIGURATION.replace("PROJECT", str(project)) + "policies: [policies.cedar]\n"
-    (home / "config.yml").write_text(configuration)
+    words = {"PROJECT": str(project), "NATS": nats.url, "ONE": ready.public.text, "TWO": away.public.text}
+    configuration = re.sub("|".join(words), lambda found: words[found[0]], CONFIGURATION)
+    (home / "config.yml").write_text(configuration + "policies: [policies.cedar]\n")
     (home / "policies.cedar").write_text(POLICIES)
     (project / "notes.md").write_text("# Notes\n\n- Call the customer of order 1042 back.\n")
 
 
 @contextmanager
+def working(nats: NatsServer, key: PrivateKey, project: Path) -> Iterator[None]:
+    """A worker of the keep of a project, with the built-in tools."""
+    state = open_state(project)
+    if state is None:
+        raise RuntimeError("there is no place for the key of the server")
+    started, over = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        with open_keep(project=project) as keep:
+            async with running(made_worker(nats, key, [server_key(state)], keep=keep)):
+                started.set()
+                await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),))
+    thread.start()
+    try:
+        started.wait()
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
 def busy_world(folder: Path) -> Iterator[World]:
     """A served keep with all that."""
-    with open_world(folder, prepare=_prepare, approval_wait_s=3600) as world:
-        world.keep.register(order_status, refund, send_mail)
+    ready, away = new_key(), new_key()
+    with (
+        nats_server() as nats,
+        open_world(folder, prepare=partial(_prepare, nats, ready, away), approval_wait_s=3600) as world,
+        working(nats, ready, Path(world.keep.project)),
+    ):
+        world.keep.register(order_status, refund, send_mail, weather("Tell the weather."))
         make_calls(world.keep)
+        world.keep.register(weather("Tell the weather of a city, and the forecast of the next three days."))
         ask(world)
         yield world
 
@@ -133,9 +178,17 @@ def places(page: Page, world: World) -> dict[str, str]:
     """Every page by a name for its picture: those of the navigation, and one of each kind behind them."""
     page.goto(f"{world.url}/ui/approvals")
     page.wait_for_selector("a[href*='/ui/approvals/']")
-    found = {"sign-in": "/ui/sign-in", "not-found": "/ui/nowhere", "tool": "/ui/tools/send_mail"}
-    found["sessions"] = "/ui/sessions"
-    found["new-definition"] = "/ui/definitions/new"
+    found = {
+        "sign-in": "/ui/sign-in",
+        "not-found": "/ui/nowhere",
+        "start": "/ui/start",
+        "tool": "/ui/tools/send_mail",
+        "changed-tool": "/ui/tools/weather",
+        "new-definition": "/ui/definitions/new",
+        "agent": "/ui/agents/show?agent=support",
+        "sessions": "/ui/sessions",
+        "new-policies": "/ui/policies/edit",
+    }
     found["approval"] = _first(page, "a[href*='/ui/approvals/']")
     for link in page.locator("nav a").all():
         path = link.get_attribute("href") or ""
@@ -183,24 +236,32 @@ def look(browser: Browser, world: World, options: argparse.Namespace) -> None:
 
 
 ILLUSTRATED = (
-    "overview", "start", "approval", "tools", "tool", "agents", "audit", "call", "session", "policies", "tokens",
+    "overview", "start", "approval", "tools", "tool", "changed-tool", "new-definition", "agents", "agent", "audit",
+    "call", "sessions", "session", "policies", "new-policies", "workers", "tokens", "sign-in",
 )  # fmt: skip
 """The pages that the documentation shows."""
 
 
 def illustrate(browser: Browser, world: World) -> None:
     """The pictures of the documentation."""
-    context = browser.new_context(
-        reduced_motion="reduce", viewport={"width": 1280, "height": 760}, color_scheme="light"
-    )
+    viewport = ViewportSize(width=1280, height=760)
+    context = browser.new_context(reduced_motion="reduce", viewport=viewport, color_scheme="light")
     reader = Reader(context, world).sign_in()
     page, found = reader.page, places(reader.page, world)
     page.goto(f"{world.url}/ui/audit?tool=refund&agent=research")
-    found |= {"start": "/ui/start", "call": _first(page, "a[href*='/ui/calls/']")}
+    found["call"] = _first(page, "a[href*='/ui/calls/']")
     page.goto(f"{world.url}/ui/approvals")
     found["approval"] = _first(page, ".waiting-list a:has-text('write_file')")
     for name in ILLUSTRATED:
         take(reader, found[name], DOCS / f"{name}.png", whole=False)
+    reader.go("/ui/tools/order_status")
+    page.get_by_role("tab", name="JSON").click()
+    page.locator("#as-json .cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text('{"ordr": "1042"}')
+    page.locator("#as-json").get_by_role("button", name="Check only").click()
+    page.get_by_role("button", name="Take the repair").wait_for()
+    page.screenshot(path=DOCS / "repair.png")
 
 
 def main() -> None:
