@@ -90,6 +90,15 @@ def test_a_worker_needs_an_address_and_a_server(options: Sequence[str], missing:
     assert missing in told
 
 
+def test_a_worker_says_that_its_configuration_is_not_in_effect(tmp_path: Path) -> None:
+    (Path.home() / ".agent" / "config.yml").unlink()
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent" / "config.yml").write_text(CONFIGURED)
+    told = run("worker", status=1).stderr
+    assert "no address of NATS is known" in told
+    assert "toolkeep accept" in told
+
+
 @pytest.mark.parametrize("words", [("worker", "--show-key"), ("fleet", "key")])
 def test_a_key_is_shown_with_its_subject_and_stays(words: Sequence[str]) -> None:
     shown = data(*words)

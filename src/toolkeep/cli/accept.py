@@ -190,7 +190,7 @@ def _accept_file(
     state.accept(file.path, file.seal, file.content)
     finish({"accepted": True, **data}, f"accepted {visible(file.path)}", as_json)
     if not as_json:
-        say("  Restart `toolkeep serve` and `toolkeep mcp` to apply it", err=True)
+        say("  Restart `toolkeep serve`, `toolkeep mcp` or `toolkeep worker` to apply it", err=True)
 
 
 def _outer_lines(outer: list[str]) -> Iterator[str]:

@@ -59,9 +59,9 @@ def command(
         public = key.public
         print_json({"key": public.text, "subject": public.token}) if as_json else say(public.text)
         return
-    configured = read_configuration(root, state).worker or WorkerSettings()
-    settings = _settings(configured, servers, labels, trusted, slots)
-    with keep_with(project=project) as keep:
+    with keep_with(project=project) as keep:  # says why the configuration is not in effect
+        configured = read_configuration(root, state).worker or WorkerSettings()
+        settings = _settings(configured, servers, labels, trusted, slots)
         say_done(f"worker {key.public.text}")
         run(_serve(keep, settings, key))
 
