@@ -241,6 +241,18 @@ def test_a_nats_that_falls_silent_under_tls_is_left_for_the_next(
         asyncio.run(main(one, other))
 
 
+def test_a_connection_that_is_closed_is_not_said_to_be_lost(
+    nats: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        link = NatsLink(nats.settings(), "closed")
+        await link.connect()
+        await link.close()
+
+    asyncio.run(main())
+    assert "the connection to NATS is lost" not in caplog.messages
+
+
 def test_work_that_loses_cancellations_ends_within_its_time_and_with_its_caller() -> None:
     async def deaf() -> None:
         with contextlib.suppress(asyncio.CancelledError):

@@ -146,6 +146,7 @@ class NatsLink:
             with contextlib.suppress(Exception):
                 await self._drain()
                 await self._client.flush(1)
+            self._is_lost = True  # on purpose, which needs no warning
             await _close(self._client)
 
     async def _failed(self, error: Exception) -> None:
