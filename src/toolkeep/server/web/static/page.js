@@ -118,9 +118,13 @@ function settle(root) {
 let focused = "";
 document.addEventListener("htmx:before:swap", (event) => {
   focused = document.activeElement?.id ?? "";
-  const { sourceElement, request } = event.detail.ctx;
+  const { ctx } = event.detail;
   // What was asked for by something that is gone would replace what came in its place.
-  if (request.method === "GET" && !sourceElement.isConnected) event.preventDefault();
+  if (ctx.request.method === "GET" && !ctx.sourceElement.isConnected) event.preventDefault();
+  // An error of ours names its place. One of a proxy would replace what the person sees and typed.
+  if (ctx.response.status < 400 || ctx.hx.retarget) return;
+  event.preventDefault();
+  sayUnanswered(ctx);
 });
 
 document.addEventListener("htmx:after:swap", ({ detail }) => {
@@ -130,6 +134,17 @@ document.addEventListener("htmx:after:swap", ({ detail }) => {
   // What had the focus and was replaced has it again.
   if (focused && document.activeElement === body) document.getElementById(focused)?.focus({ preventScroll: true });
   showWaiting();
+});
+
+// The bar of long work is for eyes; others are told. What a person did not begin is not worth a word.
+const WORKING = "Working";
+const slow = new WeakMap();
+document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+  if (/click|submit|input|change/.test(ctx.sourceEvent?.type)) slow.set(ctx, setTimeout(() => announce(WORKING), 1000));
+});
+document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => {
+  clearTimeout(slow.get(ctx));
+  if (document.getElementById("announce").textContent === WORKING) announce("Done");
 });
 
 // What is typed into a filter is sent while it is typed. Sent again when the field is left, the list would be replaced
@@ -313,9 +328,17 @@ function showWaiting() {
   const now = Number(badge.dataset.number);
   document.title = now ? `(${now}) ${title}` : title;
   // No name of an agent or tool: it would be shown outside the page, where nothing is escaped.
-  if (waiting >= 0 && now > waiting && document.hidden && notifies())
-    new Notification("toolkeep", { body: now === 1 ? "A call waits for approval" : `${now} calls wait for approval`, tag: "toolkeep" });
+  if (waiting >= 0 && now > waiting && document.hidden && notifies()) {
+    const notice = new Notification("toolkeep", { body: now === 1 ? "A call waits for approval" : `${now} calls wait for approval`, tag: "toolkeep" });
+    notice.onclick = showInbox;
+  }
   waiting = now;
+}
+
+// Browsers do not all show the tab by themselves. What a person has begun to answer stays.
+function showInbox() {
+  window.focus();
+  if (!document.querySelector("#question .decide")) location.href = "/ui/approvals";
 }
 
 const lookAnew = () => NEWS.forEach((name) => htmx.trigger(body, name));
@@ -349,9 +372,13 @@ function sayStream(state, words) {
 document.addEventListener("htmx:error", (event) => {
   const { ctx, error } = event.detail;
   if (error?.name === "AbortError") return; // another request took its place
+  sayUnanswered(ctx);
+});
+
+function sayUnanswered(ctx) {
   const isChange = ctx && ctx.request?.method !== "GET";
   sayLost(isChange ? "The server did not answer: it may not have heard you." : "The server does not answer.");
-});
+}
 
 document.addEventListener("visibilitychange", () => {
   listen();
