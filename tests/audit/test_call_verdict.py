@@ -85,14 +85,14 @@ forbid (principal, action == Action::"call", resource == Tool::"add") when { con
             {"a": 1, "b": 9},
             "refused",
             "operator called add, and policy 'no-nines' forbids it: nine is reserved.",
-            "Change the grant",
+            "Change policy 'no-nines', or call with other arguments.",
         ),
         (
             "look",
             {},
             "refused",
             "operator called look, and it was denied: the agent has no grant for fs.read of '/srv'.",
-            "Change the grant",
+            "If the agent is to have it, grant it: `toolkeep policy explain`",
         ),
         (
             "send",

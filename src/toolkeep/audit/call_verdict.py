@@ -144,7 +144,8 @@ def _failed(
     elif last.get("type") in ("ToolCompleted", "AnsweredLate"):
         outcome = "refused" if code in NOT_BEGUN else "failed"
     cause = _cause(code, outcome, records, last, problem, why)
-    return _verdict(outcome, who, cause, _remedy(code, problem, kept))
+    remedy = _permission(records, why) if code is Code.NOT_PERMITTED else ""
+    return _verdict(outcome, who, cause, remedy or _remedy(code, problem, kept))
 
 
 def _cause(
@@ -185,6 +186,15 @@ def _cause(
     if outcome == "failed":
         return f"; it ran, and failed: {why}"
     return f", and it was refused: {why}"
+
+
+def _permission(records: Sequence[Mapping[str, Any]], why: str) -> str:
+    """What would permit a call that lacks a grant, or that one's own policies deny; else empty."""
+    if "has no grant for" in why:
+        return "If the agent is to have it, grant it: `toolkeep policy explain` prints the line to add."
+    denied = _newest(records, "PolicyDecision").get("policies") or ()
+    named = [f"'{one}'" for one in denied if not one.startswith("toolkeep.")]
+    return f"Change {_listed('policy', 'policies', named)}, or call with other arguments." if named else ""
 
 
 def _remedy(code: Code | None, problem: KeptProblem | None, kept: KeptRefusal | None) -> str:

@@ -52,6 +52,7 @@ def test_policies_are_edited_tried_and_put_in_force(read: Read, world: World) ->
     page.get_by_role("button", name="Line 2, column 64").click()
     expect(text).to_be_focused()
     text.fill(WRONG.replace("prices", "price"))
+    assert "permit" in page.evaluate("[...CSS.highlights.get('cedar-key')].map(String)")
     page.get_by_label("Examples, as YAML").fill(EXAMPLE)
     tried = page.locator("#tried")
     expect(tried).to_contain_text("No problems.")

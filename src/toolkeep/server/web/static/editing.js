@@ -18,6 +18,7 @@ export async function edit(area, library) {
   frame.className = "editor-frame";
   const label = document.querySelector(`label[for="${CSS.escape(area.id)}"]`);
   const described = area.getAttribute("aria-describedby");
+  const isCedar = "cedar" in area.dataset;
   const nonce = document.querySelector("meta[name=csp-nonce]").content;
   const view = new editor.EditorView({
     parent: frame,
@@ -30,7 +31,7 @@ export async function edit(area, library) {
         editor.drawSelection(),
         editor.indentOnInput(),
         editor.bracketMatching(),
-        ...("lines" in area.dataset ? [] : [editor.json(), editor.linter(parsed)]),
+        ...(isCedar ? [] : [editor.json(), editor.linter(parsed)]),
         editor.syntaxHighlighting(highlighted()),
         editor.EditorView.lineWrapping,
         // Tab is left to the browser, so that a keyboard gets out again.
@@ -41,6 +42,7 @@ export async function edit(area, library) {
           spellcheck: "false",
         }),
         editor.EditorView.updateListener.of((update) => {
+          if (isCedar) requestAnimationFrame(() => paint(update.view));
           if (!update.docChanged) return;
           area.value = update.state.doc.toString();
           area.dispatchEvent(new Event("input", { bubbles: true }));
@@ -49,7 +51,7 @@ export async function edit(area, library) {
           "&": { fontSize: "0.8125rem", maxHeight: "22rem", backgroundColor: "transparent" },
           "&.cm-focused": { outline: "none" },
           ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.6", overflow: "auto" },
-          ".cm-content": { minHeight: (area.dataset.json ?? area.dataset.lines) === "tall" ? "7.5rem" : "4rem", caretColor: "var(--ink)" },
+          ".cm-content": { minHeight: (area.dataset.json ?? area.dataset.cedar) === "tall" ? "7.5rem" : "4rem", caretColor: "var(--ink)" },
           ".cm-gutters": { backgroundColor: "var(--sunken)", color: "var(--soft)", border: "0" },
           ".cm-cursor": { borderLeftColor: "var(--ink)" },
           "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": {
@@ -63,6 +65,7 @@ export async function edit(area, library) {
   area.hidden = true;
   area.after(frame);
   views.set(area, view);
+  if (isCedar) paint(view);
   label?.addEventListener("click", () => view.focus());
 }
 
@@ -78,4 +81,27 @@ function highlighted() {
     { tag: tags.number, color: "var(--hot)" },
     { tag: [tags.bool, tags.null], color: "var(--warn)" },
   ]);
+}
+
+// --- Cedar ---------------------------------------------------------------------------------------------------------
+
+// As `highlighted` of policies_page.py marks it.
+const CEDAR =
+  /(?<comment>\/\/.*)|(?<string>"(?:[^"\\]|\\.)*"?)|(?<note>@[A-Za-z_]+)|\b(?<key>permit|forbid|when|unless|if|then|else|in|has|like|is|true|false|principal|action|resource|context)\b/g;
+
+// Not with elements that have a style: the browser would give it to what is typed there, as an inline style.
+function paint(view) {
+  if (!window.Highlight || !view.dom.isConnected) return;
+  const found = { comment: [], string: [], note: [], key: [] };
+  for (const { from, to } of view.visibleRanges) {
+    for (const match of view.state.sliceDoc(from, to).matchAll(CEDAR)) {
+      const [kind, text] = Object.entries(match.groups).find(([, text]) => text !== undefined);
+      const range = new Range();
+      const [begin, end] = [from + match.index, from + match.index + text.length].map((at) => view.domAtPos(at));
+      range.setStart(begin.node, begin.offset);
+      range.setEnd(end.node, end.offset);
+      found[kind].push(range);
+    }
+  }
+  for (const [kind, ranges] of Object.entries(found)) CSS.highlights.set(`cedar-${kind}`, new Highlight(...ranges));
 }

@@ -100,7 +100,7 @@ setInterval(() => {
 function settle(root) {
   showTimes(root);
   if (window.drawAnew) drawAnew(root);
-  for (const area of root.querySelectorAll("textarea:is([data-json], [data-lines]):not([data-edited])")) edit(area);
+  for (const area of root.querySelectorAll("textarea:is([data-json], [data-cedar]):not([data-edited])")) edit(area);
   for (const slot of root.querySelectorAll("[data-error-for]")) {
     const field = document.getElementById(slot.dataset.errorFor);
     if (field?.matches("input, select, textarea")) field.setAttribute("aria-invalid", String(slot.textContent.trim() !== "" && slot.checkVisibility()));
