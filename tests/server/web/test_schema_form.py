@@ -11,6 +11,7 @@ from toolkeep.server.web.schema_form import (
     example_of,
     fields_of,
     fits,
+    is_moment,
     nearest,
     rows_of,
     typed_values,
@@ -166,7 +167,7 @@ def test_references_unions_with_null_rows_and_pairs_have_fields() -> None:
     }  # fmt: skip
     pairs = [
         ("at:/who/name", "Ada"), ("at:/who/mails/0", ""), ("at:/who/mails/7", "a@x.org"), ("at:/note", ""),
-        ("at:/when", "2026-01-31T12:00"), ("at:/day", "2026-01-31"), ("at:/size", '"m"'),
+        ("at:/when", "2026-01-31T12:00:00Z"), ("at:/day", "2026-01-31"), ("at:/size", '"m"'),
         ("at:/colors", '"red"'), ("at:/colors", '"blue"'),
         ("at:/people/2/name", "Bo"), ("at:/people/2/mails/1", "b@x.org"), ("at:/people/1/name", ""),
         ("key:/labels/3", "a"), ("at:/labels/3", "3"), ("key:/extra/0", "b"), ("at:/extra/0", "[1]"),
@@ -206,3 +207,22 @@ def test_an_example_is_filled_in_where_something_is_required_or_given() -> None:
     assert example_of(RICH) == {"who": {"name": "Ada"}, "note": "note", "when": "2026-01-31T12:00:00Z"}
     sized = {**RICH, "required": ["size", "colors", "labels"]}
     assert example_of(sized) == {"size": "s", "colors": ["red"], "labels": {}}
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_one"),
+    [
+        ("2026-01-31T12:00:00Z", True),
+        ("2026-01-31T12:00:00.25+05:30", True),
+        ("2026-01-31T12:00:00", False),
+        ("2026-02-30T12:00:00Z", False),
+        ("2026-01-31T12:00:00+99:00", False),
+        ("２026-01-31T12:00:00Z", False),
+        ("tomorrow", False),
+    ],
+)
+def test_a_moment_has_its_offset_and_what_has_none_stays_as_it_was_typed(typed: str, is_one: bool) -> None:
+    assert is_moment(typed) is is_one
+    schema = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
+    collected = collect(fields_of(schema, schema), form(**{"/at": typed}))
+    assert (collected.arguments, collected.values) == ({"at": typed}, {"/at": typed})

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import enum
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,12 @@ class Line(BaseModel):
 def plan(due: dt.date, lines: list[Line], size: Size | None = None, limit: int | None = 20) -> Any:
     """Plan a delivery."""
     return [[line.article, line.tags] for line in lines]
+
+
+@tool(effects="none")
+def remind(at: dt.datetime, copies: int, also: list[dt.datetime] | None = None) -> Any:
+    """Remind of something."""
+    return [one.isoformat() for one in (at, *(also or []))]
 
 
 def changed(description: str) -> ToolDefinition:
@@ -73,6 +80,56 @@ def test_a_form_with_rows_is_filled_called_and_its_outcome_is_seen(
     expect(page.get_by_label("article")).to_have_count(1)
     expect(page.get_by_label("article")).to_have_value("article")
     assert [said for said in reader.said if "AbortError" not in said] == []
+
+
+ZONES = [
+    ("Europe/Berlin", "2026-01-31T09:00", "2026-01-31T09:00:00+01:00"),
+    ("Europe/Berlin", "2026-07-01T09:00:30", "2026-07-01T09:00:30+02:00"),
+    ("America/New_York", "2026-07-01T21:00", "2026-07-01T21:00:00-04:00"),
+    ("Asia/Kolkata", "2026-07-01T09:00", "2026-07-01T09:00:00+05:30"),
+    ("UTC", "2026-07-01T09:00", "2026-07-01T09:00:00+00:00"),
+    # Half past two is there twice in the night in which clocks are put back, and not at all in the other one.
+    ("Europe/Berlin", "2026-10-25T02:30", "2026-10-25T02:30:00+02:00"),
+    ("America/New_York", "2026-03-08T02:30", "2026-03-08T03:30:00-04:00"),
+]
+
+
+@pytest.mark.parametrize(
+    ("zone", "typed", "sent"), ZONES, ids=[f"{zone} {typed}" for zone, typed, _ in ZONES]
+)
+def test_a_time_is_typed_in_the_viewers_zone_and_sent_with_its_offset(
+    read: Callable[..., Reader], world: World, zone: str, typed: str, sent: str
+) -> None:
+    world.keep.register(remind)
+    page = read(timezone_id=zone).go("/ui/tools/remind")
+    at = page.get_by_label("at", exact=True)
+    expect(page.get_by_text("sent as")).to_be_hidden()
+    at.fill(typed)
+    expect(page.get_by_text("In your time zone")).to_have_text(f"In your time zone; sent as {sent}")
+    page.get_by_label("copies").fill("many")
+    page.get_by_role("button", name="Call").click()
+    expect(page.get_by_text("1 problem")).to_be_visible()
+    # Shown again it is the same moment, in the same zone.
+    expect(at).to_have_value(sent[:19] if sent[17:19] != "00" else sent[:16])
+    page.get_by_label("copies").fill("1")
+    page.get_by_role("button", name="Add to also").click()
+    page.get_by_label("also, ").fill(typed)
+    page.get_by_role("button", name="Call").click()
+    assert json.loads(page.get_by_label("Result").inner_text()) == [sent, sent]
+
+
+def test_a_moment_of_elsewhere_is_shown_in_the_viewers_zone_and_sent_as_it_was(
+    read: Callable[..., Reader], world: World
+) -> None:
+    world.keep.register(remind)
+    page = read(timezone_id="Asia/Kolkata").go("/ui/tools/remind")
+    page.get_by_role("button", name="Fill with an example").click()
+    expect(page.get_by_label("at", exact=True)).to_have_value("2026-01-31T17:30")
+    page.get_by_role("button", name="Call").click()
+    assert json.loads(page.get_by_label("Result").inner_text()) == ["2026-01-31T12:00:00+00:00"]
+    page.get_by_label("at", exact=True).fill("")
+    page.get_by_role("button", name="Call").click()
+    expect(page.locator(".field.has-error")).to_contain_text("required")
 
 
 def test_a_changed_tool_is_reviewed_and_accepted(read: Callable[..., Reader], world: World, axe: str) -> None:

@@ -9,6 +9,7 @@ is wrong.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -25,7 +26,7 @@ Kind = Literal[
     "text", "long", "number", "choice", "flag", "date", "moment", "many", "group", "rows", "pairs", "any",
     "json", "secret",
 ]  # fmt: skip
-"""`any` takes JSON or plain text; `many` is an array of choices; `moment` a time in UTC."""
+"""`any` takes JSON or plain text; `many` is an array of choices; `moment` a time with its offset."""
 
 PREFIX: Final = "at:"
 """What the name of a field begins with; the JSON Pointer of its place follows. In the template of a row the
@@ -38,8 +39,10 @@ _LONG: Final = frozenset(
     ("content", "contents", "text", "body", "message", "new_content", "old_content", "query")
 )
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
-_LOCAL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
-"""As browsers send `datetime-local`."""
+_MOMENT: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
+)
+"""RFC 3339, as the page sends what is typed into `datetime-local`."""
 _MOST_FIELDS: Final = 100
 """Fields of a form, so that a generated schema cannot make a page of thousands; arguments beyond them can be
 given as JSON."""
@@ -452,8 +455,6 @@ def _parsed(field: Field, typed: str) -> Any:
         return _json_or_text(typed)
     if field.kind == "number" and _NUMBER.fullmatch(typed.strip()):
         return json.loads(typed)
-    if field.kind == "moment" and (local := _LOCAL.fullmatch(typed)):
-        return f"{typed}Z" if local[1] else f"{typed}:00Z"
     return typed
 
 
@@ -497,11 +498,18 @@ def _typed_field(field: Field, value: Any, *, secrets: bool) -> Iterator[tuple[s
 def _text_of(field: Field, value: Any) -> str:
     is_plain = field.kind in ("text", "long", "number", "date", "moment", "secret") and isinstance(value, str)
     is_plain = is_plain or (field.kind == "any" and isinstance(value, str) and _json_or_text(value) == value)
-    if not is_plain:
-        return json.dumps(value, ensure_ascii=False)
-    local = value.removesuffix("Z")
-    is_local = field.kind == "moment" and value.endswith("Z") and _LOCAL.fullmatch(local)
-    return str(local if is_local else value)
+    return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
+
+
+def is_moment(text: str) -> bool:
+    """Whether a text is a time with its offset, which the page shows in the viewer's zone."""
+    if not _MOMENT.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:  # there is no such day, or no such hour
+        return False
+    return True
 
 
 def fits(fields: Sequence[Field], arguments: Any) -> bool:

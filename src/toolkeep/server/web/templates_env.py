@@ -27,7 +27,7 @@ from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.responses import Header, Response
 from toolkeep.server.web.browser_security import security_headers
 from toolkeep.server.web.cookie_sessions import Session
-from toolkeep.server.web.schema_form import Field, rows_of
+from toolkeep.server.web.schema_form import Field, is_moment, rows_of
 from toolkeep.server.web.static_files import Assets
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.columns import sanitize_line
@@ -276,8 +276,8 @@ def _moment(moment: str | float | datetime) -> datetime:
 
 def input_type(field: Field, typed: str) -> str:
     """The `type` of the input of a field."""
-    if field.kind == "moment":  # one with an offset is shown as it was typed
-        return "text" if typed and not typed[-1:].isdigit() else "datetime-local"
+    if field.kind == "moment":  # what is no time is shown as it was typed
+        return "datetime-local" if not typed or is_moment(typed) else "text"
     kinds = {"secret": "password", "date": "date"}
     return kinds.get(field.kind) or {"email": "email", "uri": "url"}.get(field.format, "text")
 

@@ -99,6 +99,7 @@ setInterval(() => {
 
 function settle(root) {
   showTimes(root);
+  root.querySelectorAll("input[data-zoned]").forEach(showZoned);
   if (window.drawAnew) drawAnew(root);
   for (const area of root.querySelectorAll("textarea:is([data-json], [data-cedar]):not([data-edited])")) edit(area);
   for (const slot of root.querySelectorAll("[data-error-for]")) {
@@ -396,38 +397,47 @@ async function edit(area) {
   }
 }
 
+// --- times in the viewer's zone ------------------------------------------------------------------------------------
+
+// A field of a time is in the viewer's zone; the hidden one after it has what is sent, with its offset. Filters have it in UTC,
+// so that an address means the same calls everywhere.
+const utc = (time) => time.toISOString().replace(/\.\d+/, "");
+const local = (time) => utc(new Date(time - time.getTimezoneOffset() * 60000)).slice(0, -1);
+
+function withOffset(time) {
+  const minutes = -time.getTimezoneOffset();
+  const [hour, minute] = [Math.abs(minutes) / 60, Math.abs(minutes) % 60].map((part) => String(Math.trunc(part)).padStart(2, "0"));
+  return `${local(time)}${minutes < 0 ? "-" : "+"}${hour}:${minute}`;
+}
+
+function showZoned(input) {
+  const { value } = input.nextElementSibling;
+  if (value && !input.value) input.value = local(new Date(value)).slice(0, input.step ? 19 : 16);
+  saySent(input);
+}
+
+// Where clocks are put back, an hour is there twice: only the offset tells which one is sent.
+function saySent(input) {
+  const sent = document.getElementById(`${input.id}-sent`);
+  if (sent) sent.textContent = input.nextElementSibling.value;
+}
+
+function takeZoned({ target: input, type }) {
+  if (!input.matches?.("input[data-zoned]")) return;
+  const time = new Date(input.value);
+  input.nextElementSibling.value = !input.value ? "" : input.dataset.zoned === "utc" ? utc(time) : withOffset(time);
+  saySent(input);
+  if (type === "change") changed(input);
+}
+for (const type of ["input", "change"]) document.addEventListener(type, takeZoned, true); // before the form is sent
+
 // --- begin -------------------------------------------------------------------------------------------------------
 
 if (document.documentElement.dataset.start === "off" && location.pathname === "/ui/") document.getElementById("start")?.remove();
 settle(document);
 listen();
-for (const input of document.querySelectorAll("input[data-for]")) showZoned(input);
 const themeButton = document.getElementById("theme");
 if (themeButton) nameTheme(themeButton, document.documentElement.dataset.theme ?? "system");
-
-// --- times in the viewer's zone ------------------------------------------------------------------------------------
-
-// The address holds them in UTC, so that a link means the same calls everywhere.
-const utc = (time) => time.toISOString().replace(/\.\d+/, "");
-
-function showZoned(input) {
-  const time = new Date(input.form.elements[input.dataset.for].value);
-  if (Number.isNaN(time.valueOf())) return;
-  input.value = new Date(time - time.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
-}
-
-document.addEventListener(
-  "change",
-  (event) => {
-    const input = event.target.closest?.("input[data-for]");
-    if (!input) return;
-    const time = new Date(input.value);
-    const text = input.value ? utc(time) : "";
-    input.form.elements[input.dataset.for].value = text;
-    changed(input);
-  },
-  true, // before the form is sent
-);
 
 // --- filters in the address ----------------------------------------------------------------------------------------
 
