@@ -90,6 +90,24 @@ def test_a_filter_shows_whole_calls_with_the_outcome_that_they_had(
 
 
 @pytest.mark.spec("WEB-2")
+@pytest.mark.parametrize(("calls", "folded"), [(3, []), (4, ["4"])])
+def test_calls_that_went_alike_one_after_the_other_are_one_line_of_a_session(
+    keep: Keep, calls: int, folded: list[str]
+) -> None:
+    keep.register(fail)
+    for name in ("fail", *["add"] * calls, "fail", "add"):
+        arguments = {"a": 1} if name == "add" else {}
+        keep.call_sync(name, arguments, agent="operator", session="s")
+
+    async def act(visitor: Visitor) -> str:
+        return (await visitor.get("/ui/sessions/show?agent=operator&session=s")).body.decode()
+
+    page = visit(keep, act)
+    assert re.findall(r"add</strong> × (\d+)", page) == folded
+    assert page.count('href="/ui/calls/') == calls + 3
+
+
+@pytest.mark.spec("WEB-2")
 def test_list_filter_and_the_page_of_a_call_use_the_same_words(keep: Keep) -> None:
     for _ in range(2):
         keep.call_sync("add", {"a": 1}, agent="operator", idempotency_key="once")

@@ -107,6 +107,7 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
     page.wait_for_url("**/ui/policies?agent=writer&tool=order")
     assert page.get_by_label("Tool", exact=True).input_value() == "order"
     reader.go("/ui/sessions/show?agent=writer&session=desk")
+    assert page.locator(".timeline .chip", has_text="waits for approval").count() == 1
     page.get_by_role("button", name="Take back its writes").click()
     page.get_by_role("heading", name="What would be taken back").wait_for()
     found["what would be taken back"] = barriers(page, axe)

@@ -46,6 +46,7 @@ def test_policies_are_edited_tried_and_put_in_force(read: Read, world: World) ->
     reader = read()
     page = reader.go("/ui/policies")
     page.get_by_role("link", name="New policies").click()
+    expect(page.get_by_text("These will be the first policies here.")).to_be_visible()
     page.get_by_label("Name", exact=True).fill("cheap")
     text = page.get_by_role("textbox", name="Cedar policies")
     text.fill(WRONG)
@@ -73,6 +74,7 @@ def test_policies_are_edited_tried_and_put_in_force(read: Read, world: World) ->
     expect(card).to_contain_text("0 hits this week")
     assert not world.keep.call_sync("agent_hello_world", {"name": "Ada"}, agent="writer").ok
     card.get_by_role("link", name="Edit").click()
+    expect(page.get_by_text("These will be the first policies here.")).to_have_count(0)
     page.get_by_label("to confirm").fill("cheap")
     page.get_by_role("button", name="Take out of force").click()
     page.wait_for_url("**/ui/policies")

@@ -56,6 +56,18 @@ def test_no_token_is_made_that_no_client_needs(keep: Keep, said: dict[str, str],
 
 
 @pytest.mark.spec("WEB-2")
+def test_the_overview_shows_no_configuration_once_a_client_has_connected(keep: Keep) -> None:
+    async def act(visitor: Visitor) -> list[str]:
+        before = (await visitor.get("/ui/")).body.decode()
+        await visitor.operator.as_agent("ada", "mcp").get("/v1/token")
+        return [before, *[(await visitor.get(path)).body.decode() for path in ("/ui/", "/ui/start")]]
+
+    before, after, start = visit(keep, act)
+    assert [bool(entries(page)) for page in (before, after, start)] == [True, False, True]
+    assert "Connect another client" in after
+
+
+@pytest.mark.spec("WEB-2")
 def test_who_may_make_no_tokens_sees_the_steps_alone(keep: Keep) -> None:
     async def act(visitor: Visitor) -> tuple[str, int]:
         token = visitor.operator.tokens.make("reader", ["audit:read"], agent="ada").text

@@ -66,6 +66,8 @@ def test_a_form_with_rows_is_filled_called_and_its_outcome_is_seen(
     # The rows stay, and the error stands in the row that it is about.
     expect(page.get_by_text("1 problem")).to_be_visible()
     expect(page.locator(".form-row .field.has-error")).to_contain_text("must be an integer")
+    page.get_by_role("alert").get_by_role("link", name="/lines/0/pieces").click()
+    expect(page.get_by_label("pieces").first).to_be_focused()
     page.get_by_label("pieces").first.fill("2")
     page.get_by_label("size").select_option("small")
     assert barriers(page, axe) == []

@@ -7,6 +7,7 @@ from typing import Final
 import jiter
 from markupsafe import Markup
 
+from toolkeep.calls import DEFAULT_POLICY
 from toolkeep.errors import Code
 from toolkeep.server.api import policy_routes, stored_policy_routes
 from toolkeep.server.http.problem_details import RequestRefused, not_found
@@ -65,7 +66,14 @@ async def _edit(service: Service, request: PageRequest) -> Response:
     held = next((one for one in service.keep.stored_policies if one.name == name), None)
     if name and held is None:
         raise not_found("policies of that name in the state")
-    return request.renderer.page(request, "policy_edit.html", held=held, **confirm_data(request))
+    in_force = service.keep.authorizer.active_policies.engine.policies.policies
+    return request.renderer.page(
+        request,
+        "policy_edit.html",
+        held=held,
+        is_first=any(one.id == DEFAULT_POLICY for one in in_force),
+        **confirm_data(request),
+    )
 
 
 async def _try(service: Service, request: PageRequest) -> Response:

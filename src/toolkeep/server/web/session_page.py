@@ -1,5 +1,6 @@
 """Sessions: a list of the newest, and the timeline of one with what its model was shown."""
 
+from itertools import groupby
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -20,6 +21,9 @@ from toolkeep.stores.api_tokens import Scope
 
 _WAITING: Final = 100
 """Approval requests among which those of a session are looked for."""
+
+_FOLDED: Final = 4
+"""So many calls of one tool that succeeded one after the other are one line, which opens."""
 
 SHADES: "Final[dict[Outcome, str]]" = {
     "ok": "good", "repeated": "good", "failed": "bad", "unknown": "bad",
@@ -51,7 +55,7 @@ async def _show(service: Service, request: PageRequest) -> Response:
     )
     kept = {key: value for key, value in given.items() if value}
     data: dict[str, Any] = {
-        "rows": [Row(call=one) for one in found.items],
+        "runs": _runs([Row(call=one) for one in found.items]),
         "earlier": "/ui/sessions/show?" + urlencode({**kept, "cursor": found.next}) if found.next else "",
         "shades": SHADES,
         "changes": CHANGE_WORDS,
@@ -93,10 +97,24 @@ def _owner_words(key: str) -> str:
     return f"all calls of {name(agent)} over {name(owner)}, whatever session they name"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+def _runs(rows: list["Row"]) -> list[list["Row"]]:
+    """The rows in order; alike ones that follow each other are together, if there are many."""
+    runs: list[list[Row]] = []
+    for _, alike in groupby(rows, key=lambda row: row.call.tool if row.is_plain else row):
+        run = list(alike)
+        runs += [run] if len(run) >= _FOLDED else [[row] for row in run]
+    return runs
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A call in the timeline."""
 
     call: TimelineCall
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it succeeded, no person was asked, and the session was the same before."""
+        return self.call.outcome == "ok" and not self.call.answer and not self.call.changes
 
     @property
     def took(self) -> str:

@@ -284,4 +284,4 @@ def input_type(field: Field, typed: str) -> str:
 
 def words(text: str) -> str:
     """`file_system` as words."""
-    return "by hand" if text == "hand" else str(text).replace("_", " ")
+    return "defined here" if text == "hand" else str(text).replace("_", " ")
