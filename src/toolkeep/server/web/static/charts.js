@@ -10,9 +10,24 @@ function resolved(name) {
   return found;
 }
 
-const faint = (rgb) => rgb.replace("rgb(", "rgba(").replace(")", ", 0.1)");
-
 const whole = Array.from({ length: 12 }, (_, zeros) => [1, 2, 5].map((digit) => digit * 10 ** zeros)).flat();
+
+function asLine({ label, kind, values }) {
+  const points = { show: values.filter((value) => value !== null).length === 1, size: 6 }; // no line has one end
+  return { values, series: { label, stroke: resolved(`key-${kind}`), width: 1.75, points, spanGaps: true } };
+}
+
+// Counts as bars, one on the other. The highest is drawn first, and covered by those below it.
+function stacked(times, lines) {
+  let sums = times.map(() => 0);
+  return lines
+    .map(({ label, kind, values }) => {
+      sums = sums.map((sum, at) => sum + (values[at] ?? 0));
+      const paths = uPlot.paths.bars({ size: [0.8, 40] });
+      return { values: sums, series: { label, fill: resolved(`key-${kind}`), width: 0, points: { show: false }, paths } };
+    })
+    .reverse();
+}
 
 function draw(chart) {
   chart.dataset.drawn = "";
@@ -22,6 +37,8 @@ function draw(chart) {
   const grid = { stroke: "rgb(128 128 128 / 16%)", width: 1 };
   const axis = { stroke: soft, grid, ticks: grid, font: "11px system-ui", size: 32 };
   const unit = chart.dataset.unit ?? "";
+  const drawn = unit ? lines.map(asLine) : stacked(times, lines);
+  const step = unit ? 0 : (times[1] - times[0]) / 2;
   const said = Object.assign(document.createElement("p"), { className: "chart-at" });
   const plot = new uPlot(
     {
@@ -31,7 +48,7 @@ function draw(chart) {
       cursor: { y: false, drag: { x: false, y: false, click() {} } },
       hooks: { setCursor: [({ cursor }) => sayPoint(said, cursor, times, lines, unit)] },
       padding: [8, 30, 0, 0], // the last label is centered below its tick
-      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+      scales: { x: { time: true, range: (_, from, to) => [from - step, to + step] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
       axes: [
         { ...axis, space: 72, values: (_, ticks) => ticks.map(shortTime) },
         {
@@ -41,19 +58,9 @@ function draw(chart) {
           values: (_, ticks) => ticks.map((tick) => `${numeral.format(+tick.toFixed(2))}${unit}`),
         },
       ],
-      series: [
-        {},
-        ...lines.map((line) => ({
-          label: line.label,
-          stroke: resolved(`key-${line.kind}`),
-          fill: line.kind === "ok" ? faint(resolved(`key-${line.kind}`)) : undefined,
-          width: 1.75,
-          points: { show: line.values.filter((value) => value !== null).length === 1, size: 6 }, // no line has one end
-          spanGaps: true,
-        })),
-      ],
+      series: [{}, ...drawn.map(({ series }) => series)],
     },
-    [times, ...lines.map((line) => line.values)],
+    [times, ...drawn.map(({ values }) => values)],
     chart,
   );
   chart.append(said);
