@@ -68,7 +68,7 @@ def test_lines_are_shown_with_their_sources_and_answered_at_once(
     expect(page.get_by_text("Approved by")).to_have_count(0)
     page.get_by_label(re.compile("^2 of 4: approve send_mail")).check()
     page.get_by_label(re.compile("^3 of 4: approve pay")).check()
-    page.get_by_role("button", name="Approve the ticked ones").click()
+    page.get_by_role("button", name="Approve 2, deny 2", exact=True).click()
     expect(page.get_by_text("Approved by")).to_have_count(1)
     expect(page.get_by_text("Denied by")).to_have_count(2)
     expect(page.get_by_text("One yes is given.")).to_have_count(1)  # a critical call needs its name typed

@@ -83,6 +83,8 @@ def test_questions_are_answered_by_keys_one_after_the_other(
     expect(page.locator(".answered")).to_be_focused()
     expect(page.get_by_role("heading", name="writer wants to call order")).to_be_visible()
     expect(page.get_by_label("Result of send_mail")).to_have_text("queued for ada@example.org")
+    # The result took the place of the message, not of the focus.
+    expect(page.locator(".answered")).to_be_focused()
     assert barriers(page, axe) == []
 
     page.keyboard.press("d")
@@ -124,3 +126,54 @@ def test_several_are_denied_at_once_and_a_rule_is_shown_when_it_is_made(
     page.get_by_text("Always", exact=True).first.click()
     page.get_by_role("button", name="Always").click()
     expect(page.locator("#rules")).to_contain_text("order called by writer")
+
+
+def waiting(world: World) -> list[str]:
+    return [one.question.tool for one in world.keep.record.approvals.waiting()]
+
+
+def test_what_has_no_box_to_tick_waits_on_unless_all_are_denied(
+    read: Callable[..., Reader], world: World
+) -> None:
+    for copies in (1, 2):
+        ask(world, "order", title="Dune", copies=copies)
+    ask(world, "shut_down", host="db1")
+    page = read().go("/ui/approvals")
+    expect(page.locator(".waiting-item")).to_have_count(3)
+    for pick in page.locator("#picks [name=picked]").all():
+        pick.check()
+    page.get_by_role("button", name="Look at the selected").click()
+    expect(page.get_by_role("button", name="Approve 0, deny 2; 1 waits", exact=True)).to_be_visible()
+    page.get_by_label("2 of 3: approve order").check()
+    page.get_by_role("button", name="Approve 1, deny 1; 1 waits", exact=True).click()
+    expect(page.locator(".answered")).to_have_count(2)
+    assert waiting(world) == ["shut_down"]
+    expect(page.get_by_role("heading", name="writer wants to call shut_down")).to_be_visible()
+    page.get_by_role("button", name="Look at the selected").click()
+    expect(page.get_by_role("heading", name="1 selected call")).to_be_visible()
+    page.get_by_role("button", name="Deny all").click()
+    expect(page.locator(".answered")).to_contain_text("Denied by operator:page")
+    assert waiting(world) == []
+
+
+def test_several_are_selected_by_keys_and_stay_so(read: Callable[..., Reader], world: World) -> None:
+    for copies in (1, 2, 3):
+        ask(world, "order", title="Dune", copies=copies)
+    page = read().go("/ui/approvals")
+    expect(page.locator(".waiting-item")).to_have_count(3)
+    chosen = page.locator("#picks [name=picked]:checked")
+    for number in (1, 2):
+        page.keyboard.press("x")
+        expect(chosen).to_have_count(number)
+        page.keyboard.press("j")
+        expect(page.locator(".waiting-item").nth(number).locator("a")).to_have_attribute(
+            "aria-current", "true"
+        )
+    ask(world, "shut_down", host="db1")
+    expect(page.locator(".waiting-item")).to_have_count(4)
+    expect(chosen).to_have_count(2)
+    page.get_by_role("button", name="Deny the selected").click()
+    expect(page.locator(".answered")).to_have_count(2)
+    expect(page.locator(".waiting-item")).to_have_count(2)
+    expect(chosen).to_have_count(0)
+    assert sorted(waiting(world)) == ["order", "shut_down"]

@@ -202,7 +202,10 @@ async def _decide_many(
     """Answer the questions that were shown, or deny those that were picked."""
     shown, ticked, answer = form.all("shown"), set(form.all("ticked")), form.get("answer")
     approve = [one for one in shown if answer == "all" or (answer == "ticked" and one in ticked)]
-    deny = deny or ([one for one in shown if one not in approve] if answer in ("ticked", "none") else [])
+    # Those to be approved alone had no box to tick: unless all are denied, they wait on.
+    alone = form.all("alone") if answer == "none" else []
+    others = [one for one in (*shown, *alone) if one not in approve]
+    deny = deny or (others if answer in ("ticked", "none") else [])
     said = {"approve": approve, "deny": deny, "reason": form.get("reason") if deny else ""}
     who, before = _session(request).approver, await _order(service, request)
     body = converted(said, approval_routes.DecideAllBody)

@@ -3,19 +3,15 @@
 
 const WAIT_MS = 600; // no key answers a question that appeared under the person's fingers
 let shownAt = performance.now();
-let picked = new Set();
 
 const panel = () => document.getElementById("question");
 const find = (selector) => panel()?.querySelector(selector);
 
 // --- the question that is shown ----------------------------------------------------------------------------------
 
-document.addEventListener("htmx:before:swap", () => {
-  picked = new Set([...document.querySelectorAll("#picks [name=picked]:checked")].map((box) => box.value));
-});
-
 document.addEventListener("htmx:after:swap", () => {
-  for (const box of document.querySelectorAll("#picks [name=picked]")) box.checked ||= picked.has(box.value);
+  restorePicked();
+  nameTicked();
   const current = document.getElementById("current")?.value ?? "";
   if (!current || current === shown) return;
   shownAt = performance.now();
@@ -26,6 +22,40 @@ document.addEventListener("htmx:after:swap", () => {
 let shown = document.getElementById("current")?.value ?? "";
 // On a phone the list stands above the call that was chosen in it.
 if (location.pathname.startsWith("/ui/approvals/") && matchMedia("(max-width: 52rem)").matches) panel()?.scrollIntoView();
+
+// --- several calls -----------------------------------------------------------------------------------------------
+
+// The selection outlives the list, and in this tab the page: each call that is looked at is a page of its own.
+const PICKED = "toolkeep.picked";
+const picks = () => [...document.querySelectorAll("#picks [name=picked]")];
+
+function keepPicked() {
+  const picked = picks().filter((box) => box.checked).map((box) => box.value);
+  sessionStorage.setItem(PICKED, JSON.stringify(picked));
+}
+
+function restorePicked() {
+  const picked = JSON.parse(sessionStorage.getItem(PICKED) ?? "[]");
+  for (const box of picks()) box.checked = picked.includes(box.value);
+  keepPicked(); // those that wait no longer are forgotten
+}
+
+// The button says what it does: what has no box to tick goes on waiting.
+function nameTicked() {
+  const button = find("[value=ticked]");
+  if (!button) return;
+  const [all, ticked] = ["", ":checked"].map((which) => button.form.querySelectorAll(`[name=ticked]${which}`).length);
+  const left = Number(button.dataset.waiting) - all;
+  const rest = left ? `; ${left} ${left === 1 ? "waits" : "wait"}` : "";
+  button.textContent = `Approve ${ticked}, deny ${all - ticked}${rest}`;
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (target.name === "picked") keepPicked();
+  if (target.name === "ticked") nameTicked();
+});
+restorePicked();
+nameTicked();
 
 // --- keys --------------------------------------------------------------------------------------------------------
 
