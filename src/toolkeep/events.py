@@ -34,6 +34,7 @@ __all__ = [
     "PoliciesChanged",
     "ProjectNotAccepted",
     "ProviderSkipped",
+    "RefusedElsewhere",
     "RegistrationFailed",
     "SettingUnmatched",
     "ShadowPolicyFailed",
@@ -422,6 +423,22 @@ class WorkerRefused(Event, frozen=True, kw_only=True):
     worker: str
     """Its name; empty if it is of none that is trusted."""
     reason: str
+    count: int
+    """How many since the last such event."""
+
+
+class RefusedElsewhere(Event, frozen=True, kw_only=True):
+    """A worker on another machine says that it refused frames, jobs or code, from this server or another one.
+
+    Published at once for the first of a kind, then once a minute.
+    """
+
+    worker: str
+    what: str
+    """`frame`, `job`, `code`, or `session` if it declined to open one."""
+    reason: str
+    server: str
+    """The token of the server in whose name it came; empty if it is of none that the worker trusts."""
     count: int
     """How many since the last such event."""
 

@@ -89,6 +89,7 @@ def test_every_kind_is_tried() -> None:
     assert {kind.__name__ for kind in KINDS} == {
         "ToolInvoked", "CapabilityCheck", "PolicyDecision", "ApprovalGiven", "ServerAsked", "ToolCompleted", "SessionEnded",
         "OperatorChange", "AuditAlarm", "RanElsewhere", "AnsweredLate", "AnswersSigned", "WorkerRefused",
+        "RefusedElsewhere",
         "WorkersDisagreed", "IdentityRefused", "AgentDrift",
     }  # fmt: skip
     assert all(getattr(record_kinds, kind.__name__) is kind for kind in KINDS)

@@ -9,8 +9,9 @@ from toolkeep import Keep, ToolResult, tool
 from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.config.fleet_settings import TrustedWorker
 from toolkeep.errors import Code
-from toolkeep.events import Event, WorkerAnsweredLate, WorkerRefused
+from toolkeep.events import Event, RefusedElsewhere, WorkerAnsweredLate, WorkerRefused
 from toolkeep.execution.runner import RunRefused
+from toolkeep.fleet import dispatcher
 from toolkeep.fleet.dispatcher import Ran, Refused
 from toolkeep.fleet.fleet_runner import FleetReports, Samples
 from toolkeep.fleet.messages import Answer, Failure
@@ -145,3 +146,29 @@ def test_refused_frames_are_told_at_once_and_then_counted(monkeypatch: pytest.Mo
     assert [(one.worker, one.reason, one.count) for one in told if isinstance(one, WorkerRefused)] == counted
     records = [entry.record for entry in record.log.entries if entry.record["type"] == "WorkerRefused"]
     assert [(one["worker"], one["reason"], one["count"]) for one in records] == counted
+
+
+@pytest.mark.spec("SCL-3")
+def test_what_a_worker_refused_counts_once_whatever_session_tells_it() -> None:
+    """Each session with a process of a worker tells the same numbers; another process begins anew."""
+    record, told, workers = MemoryRecord(), list[Event](), LostWorkers()
+    said = [(b"1", 3), (b"1", 3), (b"1", 5), (b"2", 4), (b"2", 4)]
+
+    async def use() -> None:
+        async with Keep(record=record, fleet=lambda _: workers) as keep:  # type: ignore[arg-type,return-value]
+            keep.subscribe(told.append)
+            fleet_records_of(keep)
+            for process, count in said:
+                workers.reports.refused_elsewhere(
+                    dispatcher.RefusedElsewhere(
+                        WORKER, "frame", "its seal is broken", process=process, count=count
+                    )
+                )
+
+    asyncio.run(use())
+    assert [one.count for one in told if isinstance(one, RefusedElsewhere)] == [3, 6]
+    records = [entry.record for entry in record.log.entries if entry.record["type"] == "RefusedElsewhere"]
+    assert [(one["worker"], one["key"], one["count"]) for one in records] == [
+        ("one", WORKER.key, 3),
+        ("one", WORKER.key, 6),
+    ]

@@ -22,6 +22,7 @@ from toolkeep.audit.record_kinds import (
     IdentityRefused,
     OperatorChange,
     RanElsewhere,
+    RefusedElsewhere,
     SessionEnded,
     WorkerRefused,
     WorkersDisagreed,
@@ -135,6 +136,7 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
             AnsweredLate,
             AnswersSigned,
             WorkerRefused,
+            RefusedElsewhere,
             WorkersDisagreed,
             IdentityRefused,
         ):

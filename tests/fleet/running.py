@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -160,6 +161,21 @@ async def running(*workers: OwnWorker) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
         for worker in workers:
             await worker.keep.__aexit__(None, None, None)
+
+
+def refused_elsewhere(server: Server) -> Counter[tuple[str, str, str]]:
+    """What the log of a server says that its workers refused: what, why, and in whose name."""
+    counted = Counter[tuple[str, str, str]]()
+    for one in server.said("RefusedElsewhere"):
+        if not one["call"]:
+            counted[one["what"], one["reason"], one["server"]] += one["count"]
+    return counted
+
+
+async def recorded(server: Server, *expected: tuple[str, str, str]) -> None:
+    """Wait until that is in its log, and nothing else."""
+    await until(lambda: refused_elsewhere(server) >= Counter(expected))
+    assert refused_elsewhere(server) == Counter(expected)
 
 
 async def until(is_so: Any, seconds: float = PATIENCE) -> None:

@@ -12,6 +12,7 @@ from toolkeep.fleet import messages
 from toolkeep.fleet.messages import Answer, Install, Job, Renew
 from toolkeep.fleet_worker import server_session
 from toolkeep.fleet_worker.server_session import ServerSession
+from toolkeep.fleet_worker.worker_refusals import Refusals
 
 pytestmark = pytest.mark.spec("SCL-4")
 
@@ -43,7 +44,7 @@ def test_a_session_is_forgotten_when_its_server_is_silent_for_some_leases(
     monkeypatch.setattr(server_session, "now", lambda: clock[0])
     server, ours = opened()
     trusted = TrustedServer(key=new_key().public.text)
-    session = ServerSession(trusted, new_key(), ours, LEASE, lambda _: None, NoJobs())
+    session = ServerSession(trusted, new_key(), ours, LEASE, lambda _: None, NoJobs(), Refusals())
 
     def say(message: messages.ToWorker) -> None:
         session.open(server.seal(messages.encode(message)))

@@ -288,6 +288,24 @@ class WorkerRefused(Record, frozen=True, kw_only=True, gc=False):
     """The name of the worker; empty if it is of none that is trusted."""
 
 
+class RefusedElsewhere(Record, frozen=True, kw_only=True, gc=False):
+    """A worker on another machine says that it refused frames, jobs or code (SCL-3)."""
+
+    call: str
+    """The call whose job it refused; empty where this counts what it refused from any server."""
+    count: int
+    """How many since the last such record."""
+    key: str
+    """The public key of the worker."""
+    reason: str
+    server: str
+    """The token of the server in whose name it came; empty if it is of none that the worker trusts."""
+    time: str
+    type: str = "RefusedElsewhere"
+    what: str
+    worker: str
+
+
 class IdentityRefused(Record, frozen=True, kw_only=True, gc=False):
     """An access token, a sign-in or a logout of an identity provider counted for nothing (IDN-1, IDN-2)."""
 

@@ -118,7 +118,10 @@ async def _status(settings: "FleetSettings", key: "PrivateKey") -> "tuple[Worker
     def note(frame: "Refused") -> None:
         refused[frame.worker] = frame.reason
 
-    dispatcher = Dispatcher(settings, key, refused=note, late=lambda *_: None, signed=lambda _: None)
+    def ignore(*_: object) -> None:
+        """The server records it."""
+
+    dispatcher = Dispatcher(settings, key, refused=note, late=ignore, signed=ignore, refused_elsewhere=ignore)
     await dispatcher.start()
     try:
         with contextlib.suppress(TimeoutError):

@@ -11,7 +11,7 @@ import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +31,7 @@ from toolkeep.fleet.messages import (
     Install,
     Job,
     NotRun,
+    RefusalCount,
     StoredBody,
 )
 from toolkeep.fleet.nats_link import NatsLink
@@ -48,6 +49,7 @@ from toolkeep.fleet.sealed_session import (
     session_of,
 )
 from toolkeep.fleet.worker_status import WorkerStatus, status_of
+from toolkeep.text.display import excerpt
 from toolkeep.version import __version__
 
 log = logging.getLogger("toolkeep.fleet")
@@ -67,6 +69,8 @@ _STORE_SECONDS: Final = 12.0
 """How long large arguments may take to be stored; a new leader of the object store takes up to 7.4 s."""
 _INSTALL_SECONDS: Final = 30.0
 """After so long without an `InstallResult`, the code is sent again."""
+_WHY_CHARS: Final = 300
+"""Of what a worker says, in a record."""
 _FIND_OUT: Final = "Find out what it did before you call again."
 
 
@@ -110,6 +114,21 @@ class Refused(msgspec.Struct, frozen=True):
     worker: str
     """Its name; empty where that is not known."""
     reason: str
+
+
+class RefusedElsewhere(msgspec.Struct, frozen=True):
+    """What a worker says that it refused."""
+
+    worker: TrustedWorker
+    what: Literal["session", "frame", "job", "code"]
+    reason: str
+    server: str = ""
+    """The token of the server in whose name it came; empty if it is of none that the worker trusts."""
+    call: str = ""
+    """The call whose job it was; empty if it is not of one call."""
+    process: bytes = b""
+    """Where `count` is the number since this process of the worker began."""
+    count: int = 1
 
 
 class OutcomeUnknown(Exception):
@@ -173,9 +192,11 @@ class Dispatcher:
         refused: Callable[[Refused], None],
         late: Callable[[str, Ran], None],
         signed: Callable[[SignedAnswers], None],
+        refused_elsewhere: Callable[[RefusedElsewhere], None],
         is_quarantined: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before.
+        """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before,
+        `refused_elsewhere` of what workers say that they refused.
 
         A worker whose key `is_quarantined` gets no jobs.
         """
@@ -184,6 +205,7 @@ class Dispatcher:
         self._refused = refused
         self._late = late
         self._signed = signed
+        self._refused_elsewhere = refused_elsewhere
         self._is_quarantined = is_quarantined
         self._spares: set[tuple[WorkerSession, str]] = set()
         self._link = NatsLink(settings.nats, "toolkeep server")
@@ -286,18 +308,25 @@ class Dispatcher:
             if isinstance(outcome, Answer | Lost):
                 if not may_repeat:
                     raise OutcomeUnknown(session.trusted.name)
-            elif outcome.why == NO_ARGUMENTS:
-                raise _not_sent(job, outcome.detail)
             elif outcome.why not in ELSEWHERE:
-                log.warning(
-                    "a worker did not run a call",
-                    extra={"worker": session.trusted.name, "why": outcome.why, "detail": outcome.detail},
-                )
-                raise RunRefused(
-                    Code.NOT_RUNNABLE, f"Tool '{job.tool}' was not run: its worker refused it ({outcome.why})"
-                )
+                raise self._refused_job(session, job, outcome)
         reason = f"Tool '{job.tool}' was not run: {_ATTEMPTS} workers in turn could not take it"
         raise RunRefused(Code.WORKER_UNAVAILABLE, reason, "Try again soon.")
+
+    def _refused_job(self, session: WorkerSession, job: Job, said: NotRun) -> RunRefused:
+        """A worker refused a job as such: no other one is asked."""
+        worker, server = session.trusted, self._key.public.token
+        why, detail = excerpt(said.why, _WHY_CHARS), excerpt(said.detail, _WHY_CHARS)
+        reason = f"{why}: {detail}" if detail else why
+        self._refused_elsewhere(RefusedElsewhere(worker, "job", reason, server, call=job.id))
+        extra = {"worker": worker.name, "why": why, "detail": detail}
+        log.warning("a worker did not run a call", extra=extra)
+        if said.why == NO_ARGUMENTS:
+            return _not_sent(job, detail)
+        told = f"Tool '{job.tool}' was not run: its worker refused it ({why})"
+        return RunRefused(
+            Code.NOT_RUNNABLE, told, diagnosis=Diagnosis(detail=f"worker '{worker.name}': {reason}")
+        )
 
     async def run_spare(self, job: Job, place: Placement, without: Collection[str]) -> Ran | None:
         """Run a job on a slot that no call wants, by a worker of none of these keys; None if it did not run.
@@ -560,7 +589,8 @@ class Dispatcher:
         if kind == WELCOME:
             known.opened, known.opening = known.opening.finish(frame), None
         elif kind == DECLINED:
-            known.refused, known.opening = known.opening.why_declined(frame)[:300], None
+            known.refused, known.opening = excerpt(known.opening.why_declined(frame), _WHY_CHARS), None
+            self._refused_by(known, "session", known.refused)
             log.warning("a worker declines", extra={"worker": known.trusted.name, "why": known.refused})
         else:
             raise FrameInvalid("it is of no known kind")
@@ -586,8 +616,24 @@ class Dispatcher:
         session.on_signed = lambda hashes, signature: self._signed(
             SignedAnswers(worker, name, tuple(one.hex() for one in hashes), signature)
         )
-        known.current, known.boot, known.refused = session, known.opening_boot, ""
+        process = known.opening_boot
+
+        def on_refused(counts: tuple[RefusalCount, ...]) -> None:
+            for one in counts:
+                self._refused_elsewhere(
+                    RefusedElsewhere(
+                        worker, one.what, one.reason, one.server, process=process, count=one.count
+                    )
+                )
+
+        session.on_refused = on_refused
+        session.on_code_refused = lambda why: self._refused_by(known, "code", why)
+        known.current, known.boot, known.refused = session, process, ""
         session.confirm()
+
+    def _refused_by(self, known: _Known, what: Literal["session", "code"], why: str) -> None:
+        reason, server = excerpt(why, _WHY_CHARS), self._key.public.token
+        self._refused_elsewhere(RefusedElsewhere(known.trusted, what, reason, server))
 
     async def _tick(self) -> None:
         while True:

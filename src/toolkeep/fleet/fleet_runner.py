@@ -19,7 +19,15 @@ from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.execution.streamed_output import listener_of
 from toolkeep.fleet.code_bundle import is_bundled, pack
-from toolkeep.fleet.dispatcher import Dispatcher, OutcomeUnknown, Placement, Ran, Refused, SignedAnswers
+from toolkeep.fleet.dispatcher import (
+    Dispatcher,
+    OutcomeUnknown,
+    Placement,
+    Ran,
+    Refused,
+    RefusedElsewhere,
+    SignedAnswers,
+)
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
 from toolkeep.fleet.sealed_session import FrameInvalid
@@ -37,6 +45,9 @@ class FleetReports(Protocol):
 
     def refused(self, refused: Refused) -> None:
         """A frame counted for nothing."""
+
+    def refused_elsewhere(self, refused: RefusedElsewhere) -> None:
+        """A worker says that it refused something."""
 
     def signed(self, signed: SignedAnswers) -> None:
         """A worker signed answers that it gave."""
@@ -189,6 +200,7 @@ class FleetRunner:
             refused=reports.refused,
             late=reports.late,
             signed=reports.signed,
+            refused_elsewhere=reports.refused_elsewhere,
             is_quarantined=samples.is_quarantined,
         )
         await dispatcher.start()

@@ -4,12 +4,16 @@ Every time is a duration: clocks of two machines are never compared.
 """
 
 import hashlib
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 PROTOCOL: Final = 2
 """Rises with each change that an older program would misunderstand."""
+
+
+_Short = Annotated[str, msgspec.Meta(max_length=100)]
+"""Stands in the server's log, which a worker must not fill."""
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -27,8 +31,8 @@ class Claims(msgspec.Struct, frozen=True, array_like=True, tag="claims"):
     levels: tuple[str, ...]
     """Isolation levels that this machine was seen to provide."""
     tools: tuple[Claim, ...]
-    slots: int
-    """How many jobs run at once."""
+    slots: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+    """How many jobs run at once; calls are shared out by the part of them that is free."""
     version: str
     takes_code: bool = False
     """Whether this server may install the code of tools that the worker lacks."""
@@ -114,6 +118,22 @@ class Install(msgspec.Struct, frozen=True, array_like=True, tag="install"):
 ToWorker = Job | Cancel | Renew | Query | Install
 
 
+REFUSAL_KINDS: Final = 50
+
+
+class RefusalCount(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker refused since its process began, from whatever server.
+
+    Servers learn nothing of each other's calls by it, and a worker that lies has no more room than this.
+    """
+
+    what: Literal["frame", "job", "code"]
+    reason: Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{1,80}\Z")]
+    server: Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{32})?\Z")]
+    """The token of the trusted server in whose name it came; empty if it is of none."""
+    count: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+
+
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat"):
     """The worker is alive and asks for its lease."""
 
@@ -124,6 +144,8 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat"):
     finished: tuple[str, ...] = ()
     """Jobs whose final answer the server has not acknowledged."""
     is_draining: bool = False
+    refused: Annotated[tuple[RefusalCount, ...], msgspec.Meta(max_length=REFUSAL_KINDS)] = ()
+    """All of it each time, so that a lost heartbeat loses nothing."""
 
 
 class Running(msgspec.Struct, frozen=True, array_like=True, tag="running"):
@@ -179,8 +201,8 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="final"):
     """How a job ended: with a value, or with a failure."""
 
     id: str
-    isolation: str
-    enforced: tuple[str, ...]
+    isolation: _Short
+    enforced: Annotated[tuple[_Short, ...], msgspec.Meta(max_length=50)]
     body: bytes | StoredBody = b""
     """JSON, or the bytes themselves."""
     is_bytes: bool = False

@@ -24,6 +24,7 @@ from toolkeep.fleet.messages import (
     OutputChunk,
     Progress,
     Query,
+    RefusalCount,
     Renew,
     Running,
     Signed,
@@ -111,6 +112,8 @@ class WorkerSession:
         self._transcript = Transcript(sealed.id)
         self.on_late: Callable[[Answer, bytes], None] = lambda _answer, _hash: None
         self.on_signed: Callable[[list[bytes], bytes], None] = lambda _hashes, _signature: None
+        self.on_refused: Callable[[tuple[RefusalCount, ...]], None] = lambda _counts: None
+        self.on_code_refused: Callable[[str], None] = lambda _why: None
 
     @property
     def id(self) -> bytes:
@@ -187,6 +190,8 @@ class WorkerSession:
 
     def _heartbeat(self, heartbeat: Heartbeat, _: bytes) -> None:
         now = time.monotonic()
+        if heartbeat.refused:
+            self.on_refused(heartbeat.refused)
         owes = self.pending_jobs or self._lost or heartbeat.running or heartbeat.finished
         if self.is_retired and not owes:
             return  # the worker forgets it
@@ -267,6 +272,7 @@ class WorkerSession:
                 extra={"worker": self.trusted.name, "tool": tool[0], "why": result.why[:300]},
             )
             self.not_installed[tool] = result.why[:300]
+            self.on_code_refused(result.why)
         else:
             self.tools.add(tool)
 

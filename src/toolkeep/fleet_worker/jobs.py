@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from toolkeep.calls import RawOutput, Refusal, RegisteredTool, ToolCall
 from toolkeep.config.fleet_settings import covers
-from toolkeep.errors import Code
+from toolkeep.errors import FAILURES, NOT_BEGUN, TITLES, Code
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
 from toolkeep.fleet.messages import (
     BUSY,
@@ -36,6 +36,7 @@ from toolkeep.fleet.messages import (
 from toolkeep.fleet.object_store import INLINE_BYTES, BodyStore, NotDelivered
 from toolkeep.fleet_worker.delivered_code import CodeRefused, DeliveredCode
 from toolkeep.fleet_worker.server_session import ServerSession
+from toolkeep.fleet_worker.worker_refusals import Refusals
 from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
 from toolkeep.keep.decided_calls import DecidedCall
 from toolkeep.keep.keep import Keep
@@ -52,8 +53,11 @@ _DELIVER_SECONDS: Final = 30.0
 class Jobs:
     """Jobs of all servers."""
 
-    def __init__(self, keep: Keep, slots: int, levels: tuple[str, ...], bodies: BodyStore) -> None:
+    def __init__(
+        self, keep: Keep, slots: int, levels: tuple[str, ...], bodies: BodyStore, refusals: Refusals
+    ) -> None:
         self._keep = keep
+        self._refusals = refusals
         self._bodies = bodies
         self._delivered = DeliveredCode(keep, levels)
         self._installing: dict[Claim, asyncio.Task[None]] = {}
@@ -80,9 +84,9 @@ class Jobs:
     def install(self, session: ServerSession, request: Install) -> None:
         """Install a tool that a server sends, or say why not."""
         if not session.trusted.code or len(self._installing) >= _INSTALLING:
-            session.send(
-                InstallResult(request.tool, "it may install no code" if not session.trusted.code else BUSY)
-            )
+            why = "it may install no code" if not session.trusted.code else BUSY
+            self._refusals.add("code", why, session.server)
+            session.send(InstallResult(request.tool, why))
         elif request.tool not in self._installing:
             task = asyncio.ensure_future(self._install(session, request))
             self._installing[request.tool] = task
@@ -100,6 +104,8 @@ class Jobs:
             log.exception("code could not be installed", extra={"tool": request.tool.name})
             why = "the worker failed"
         if why:
+            # Why is told to this server alone: it may name its files and what is installed here.
+            self._refusals.add("code", "it was not installed", session.server)
             extra = {"server": server.name or server.key, "tool": request.tool.name, "why": why}
             log.warning("code of a server was refused", extra=extra)
         session.send(InstallResult(request.tool, why[:300]))
@@ -162,6 +168,9 @@ class Jobs:
             arguments, data = await self._body(job.arguments), await self._body(job.data)
             with _span(job):
                 outcome = await self._calls.run(self._decided(session, job, tool, arguments, data))
+            if isinstance(outcome, Refusal) and outcome.code not in FAILURES | NOT_BEGUN:
+                # Arguments or a grant that no honest server sends: it decided about the same definition.
+                self._refusals.add("job", TITLES[outcome.code], session.server)
             answer = await self._fitted(self._answer(job, outcome), tool)
         except _NoArguments as error:
             self._tasks.pop((session.id, job.id), None)
@@ -171,6 +180,7 @@ class Jobs:
             answer = self._failed(job, Failure("", "", is_cancelled=True))
         except Exception:
             log.exception("a job failed", extra={"job": job.id})
+            self._refusals.add("job", "it cannot be run", session.server)
             answer = self._failed(job, Failure("", "The worker failed", is_unexplained=True))
         self._tasks.pop((session.id, job.id), None)
         session.finish(answer)

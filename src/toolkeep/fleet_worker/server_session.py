@@ -10,8 +10,9 @@ import msgspec
 
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.fleet import messages
-from toolkeep.fleet.identity import PrivateKey
+from toolkeep.fleet.identity import PrivateKey, PublicKey
 from toolkeep.fleet.messages import (
+    ELSEWHERE,
     NEVER_SEEN,
     Answer,
     Cancel,
@@ -26,6 +27,7 @@ from toolkeep.fleet.messages import (
 from toolkeep.fleet.remote_worker import MARGIN_SECONDS
 from toolkeep.fleet.sealed_session import FrameInvalid, SealedSession
 from toolkeep.fleet.transcript import BATCH, Transcript
+from toolkeep.fleet_worker.worker_refusals import Refusals
 
 log = logging.getLogger("toolkeep.fleet")
 
@@ -71,13 +73,17 @@ class ServerSession:
         lease_s: float,
         send: Callable[[bytes], None],
         jobs: JobHandler,
+        refusals: Refusals,
     ) -> None:
         self.trusted = trusted
+        self.server = PublicKey.read(trusted.key).token
+        """Names the server."""
         self.is_confirmed = False
         """Whether a sealed frame came: a hello alone may have been replayed."""
         self.running: dict[str, bytes] = {}
         """Hashes of the jobs."""
         self._jobs = jobs
+        self._refusals = refusals
         self._key = key
         self._sealed = sealed
         self._lease_s = lease_s
@@ -131,6 +137,7 @@ class ServerSession:
                 tuple(self.running),
                 finished,
                 is_draining,
+                self._refusals.counts(),
             )
         )
         self.sign()
@@ -189,6 +196,8 @@ class ServerSession:
 
     def refuse(self, job_id: str, why: str, detail: str = "") -> None:
         """Report that no line of a job ran."""
+        if why not in ELSEWHERE:
+            self._refusals.add("job", why, self.server)
         self.running.pop(job_id, None)
         self.send(NotRun(job_id, why, detail[:300]))
 

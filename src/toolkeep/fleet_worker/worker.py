@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from toolkeep.config.fleet_settings import WorkerSettings
+from toolkeep.config.fleet_settings import TrustedServer, WorkerSettings
 from toolkeep.fleet import subjects
 from toolkeep.fleet.identity import PrivateKey, PublicKey
 from toolkeep.fleet.messages import PROTOCOL, SHAPE, Claims
@@ -18,6 +18,7 @@ from toolkeep.fleet.sealed_session import (
     HELLO,
     SEALED,
     FrameInvalid,
+    Hello,
     announce,
     decline,
     read_hello,
@@ -27,6 +28,7 @@ from toolkeep.fleet.sealed_session import (
 from toolkeep.fleet_worker.jobs import Jobs
 from toolkeep.fleet_worker.lease_watchdog import LeaseWatchdog
 from toolkeep.fleet_worker.server_session import ServerSession, now
+from toolkeep.fleet_worker.worker_refusals import Refusals
 from toolkeep.keep.keep import Keep
 from toolkeep.version import __version__
 
@@ -35,7 +37,9 @@ log = logging.getLogger("toolkeep.fleet")
 _HEARTBEAT_SECONDS: Final = 1.0
 _TICK_SECONDS: Final = 0.05
 _SESSIONS: Final = 256
-"""Open at once: each connection of a server has one."""
+"""Open at once: each connection of a server has one. Servers have equal shares: none can shut out another."""
+_CONNECTIONS: Final = 10_000
+"""Whose last hello is known; one that is replayed later opens a session that nobody confirms."""
 _CONNECTION: Final = re.compile("[0-9a-f]{16}")
 _LEASE_MS: Final = 300_000
 """The most that the configuration of a server takes."""
@@ -54,7 +58,8 @@ class Worker:
         self._trusted = {PublicKey.read(one.key): one for one in settings.servers}
         self._link = NatsLink(settings.nats, "toolkeep worker")
         bodies = BodyStore(self._link, replicas=settings.nats.replicas)
-        self._jobs = Jobs(keep, settings.slots, levels, bodies)
+        self._refusals = Refusals()
+        self._jobs = Jobs(keep, settings.slots, levels, bodies, self._refusals)
         self._settings = settings
         self._levels = levels
         self._boot = os.urandom(16)
@@ -62,7 +67,7 @@ class Worker:
         self._sessions: dict[bytes, ServerSession] = {}
         self._latest: dict[tuple[PublicKey, str], int] = {}
         """The highest number of a hello, by server and connection."""
-        self._refused = 0
+        self._logged = 0
         self._watchdog = LeaseWatchdog()
         self._is_over = False
         self._wake = asyncio.Event()
@@ -108,7 +113,7 @@ class Worker:
                     await self._wake.wait()
 
     def _beat(self) -> None:
-        self._refused = 0
+        self._logged = 0
         self._link.send(subjects.announcement(self._key.public), self._announcement)
         self._sessions = {id_: one for id_, one in self._sessions.items() if not one.is_forgotten}
         for session in self._confirmed():
@@ -142,20 +147,36 @@ class Worker:
         return (session for session in list(self._sessions.values()) if session.is_confirmed)
 
     def _on_frame(self, _: str, frame: bytes) -> None:
+        server, named = "", ""
         try:
-            self._handle(frame)
+            if frame[:1] == HELLO:
+                hello, key = read_hello(frame)
+                named = key.text
+                trusted = self._trusted_server(key)
+                server = key.token
+                self._hello(frame, hello, key, trusted)
+            else:
+                session = self._session_of(frame)
+                server, named = session.server, session.trusted.key
+                self._open(session, frame)
         except FrameInvalid as error:
-            self._refused += 1
-            if self._refused <= _REFUSALS_LOGGED:
-                log.warning("a frame was refused", extra={"reason": str(error)})
+            self._refusals.add("frame", str(error), server)
+            self._logged += 1
+            if self._logged <= _REFUSALS_LOGGED:
+                log.warning("a frame was refused", extra={"reason": str(error), "server": named})
 
-    def _handle(self, frame: bytes) -> None:
-        if frame[:1] == HELLO:
-            self._hello(frame)
-            return
+    def _trusted_server(self, key: PublicKey) -> TrustedServer:
+        if (trusted := self._trusted.get(key)) is None:
+            raise FrameInvalid("its server is not trusted")
+        return trusted
+
+    def _session_of(self, frame: bytes) -> ServerSession:
         session = self._sessions.get(session_of(frame))
         if frame[:1] != SEALED or session is None:
             raise FrameInvalid("it is of no session")
+        return session
+
+    def _open(self, session: ServerSession, frame: bytes) -> None:
         was_idle = not self._jobs.taken()
         session.open(frame)
         if session.running:
@@ -163,11 +184,7 @@ class Worker:
                 self._wake.set()
             self._watch()  # before the first line of a job runs
 
-    def _hello(self, frame: bytes) -> None:
-        hello, server = read_hello(frame)
-        trusted = self._trusted.get(server)
-        if trusted is None:
-            raise FrameInvalid(f"the server {server.text} is not trusted")
+    def _hello(self, frame: bytes, hello: Hello, server: PublicKey, trusted: TrustedServer) -> None:
         if hello.worker != self._key.public.raw or hello.boot != self._boot:
             raise FrameInvalid("it is for another worker, or an earlier process of this one")
         if not _CONNECTION.fullmatch(hello.reply):  # it is part of a subject
@@ -178,17 +195,19 @@ class Worker:
         if hello.number <= self._latest.get(connection, 0):
             raise FrameInvalid("it was sent before")
         self._latest[connection] = hello.number
+        if len(self._latest) > _CONNECTIONS:
+            del self._latest[next(iter(self._latest))]
         subject = subjects.to_server(server, hello.reply, self._key.public.token)
         if (hello.protocol, hello.shape) != (PROTOCOL, SHAPE):
             why = f"the server is toolkeep {hello.version}, and the worker {__version__}: protocols differ"
             self._link.send(subject, decline(self._key, frame, why))
-            return
+            raise FrameInvalid("its protocol is another")
         settings = self._settings
         claims = Claims(
             settings.labels, self._levels, self._jobs.claims(), settings.slots, __version__, trusted.code
         )
         sealed, answer = welcome(self._key, frame, hello)
-        self._make_room()
+        self._make_room(trusted)
         self._sessions[sealed.id] = session = ServerSession(
             trusted,
             self._key,
@@ -196,14 +215,17 @@ class Worker:
             hello.lease_ms / 1000,
             lambda frame: self._link.send(subject, frame),
             self._jobs,
+            self._refusals,
         )
         self._link.send(subject, answer)
         session.send(claims)  # sealed, so that NATS does not learn which tools there are
 
-    def _make_room(self) -> None:
+    def _make_room(self, server: TrustedServer) -> None:
         """Forget sessions that nobody confirmed, or that have had no lease for long."""
-        idle = [one for one in self._sessions.values() if not one.running and not one.has_lease]
-        for session in idle if len(self._sessions) >= _SESSIONS else ():
+        share = max(1, _SESSIONS // len(self._trusted))
+        own = [one for one in self._sessions.values() if one.trusted == server]
+        idle = [one for one in own if not one.running and not one.has_lease]
+        for session in idle if len(own) >= share else ():
             del self._sessions[session.id]
-        if len(self._sessions) >= _SESSIONS:
+        if len(own) - len(idle) >= share:
             raise FrameInvalid("there are too many sessions")

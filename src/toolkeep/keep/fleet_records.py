@@ -1,7 +1,8 @@
 """Records and events of what workers elsewhere do beside answering in time (SCL-3, SCL-4).
 
-Frames that were refused, signatures over answers, and answers to calls that had ended before, their outcome
-unknown: these are settled. All of it runs on the event loop that the workers are connected on.
+Frames that were refused, what workers refused, signatures over answers, and answers to calls that had ended
+before, their outcome unknown: these are settled. All of it runs on the event loop that the workers are
+connected on.
 """
 
 import asyncio
@@ -15,12 +16,15 @@ from msgspec.structs import replace
 from toolkeep.audit.entry import Leaf
 from toolkeep.audit.record import Recorder
 from toolkeep.audit.record_kinds import AnsweredLate, AnswersSigned, Record, WorkerRefused
+from toolkeep.audit.record_kinds import RefusedElsewhere as RefusedElsewhereRecord
 from toolkeep.calls import ToolResult
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Bus
+from toolkeep.events import RefusedElsewhere as RefusedElsewhereEvent
 from toolkeep.events import WorkerAnsweredLate as WorkerAnsweredLateEvent
 from toolkeep.events import WorkerRefused as WorkerRefusedEvent
-from toolkeep.fleet.dispatcher import Ran, Refused, SignedAnswers
+from toolkeep.fleet.dispatcher import Ran, Refused, RefusedElsewhere, SignedAnswers
+from toolkeep.fleet.messages import REFUSAL_KINDS
 from toolkeep.host import clock
 from toolkeep.keep.call_state import CallState
 from toolkeep.keep.refusal_counts import RefusalCounts
@@ -37,6 +41,29 @@ Finish = Callable[[CallState, Ran], Awaitable[ToolResult]]
 """Checks what a late answer says, as it would have been checked in time."""
 
 
+class _Elsewhere:
+    """What one worker says that it refused."""
+
+    def __init__(self, counts: RefusalCounts[RefusedElsewhere]) -> None:
+        self.counts = counts
+        self._process = b""
+        self._told: dict[tuple[str, str, str], int] = {}
+        """By that process of the worker; every session with it tells the same numbers."""
+
+    def new(self, refused: RefusedElsewhere) -> int | None:
+        """How many of them were not told before; None for more kinds than a worker has."""
+        if not refused.process:
+            return refused.count
+        if refused.process != self._process:
+            self._process, self._told = refused.process, {}
+        kind = (refused.what, refused.reason, refused.server)
+        before = self._told.get(kind, 0)
+        if kind not in self._told and len(self._told) >= REFUSAL_KINDS:
+            return None
+        self._told[kind] = max(before, refused.count)
+        return self._told[kind] - before
+
+
 class FleetRecords:
     """Of one keep."""
 
@@ -45,6 +72,8 @@ class FleetRecords:
         self._bus = bus
         self._finish = finish
         self._refused = RefusalCounts(self._tell_refused, _OTHER)
+        self._elsewhere: dict[str, _Elsewhere] = {}
+        """By the key of the worker: one that lies takes no room from what others report."""
         self._ended: dict[str, CallState] = {}
         """Calls with an unknown outcome."""
         self._early: dict[str, Ran] = {}
@@ -56,6 +85,23 @@ class FleetRecords:
     def refused(self, refused: Refused) -> None:
         """Tell of the first frame of a kind at once; of others, their number once a minute."""
         self._refused.add(refused)
+
+    def refused_elsewhere(self, refused: RefusedElsewhere) -> None:
+        """Record that a worker refused the job of a call, or count what else it says that it refused."""
+        if refused.call:
+            self._note(_elsewhere_record(refused, 1))
+            return
+        worker = refused.worker
+        known = self._elsewhere.get(worker.key)
+        if known is None:
+            other = RefusedElsewhere(worker, "frame", "of many other kinds")
+            known = self._elsewhere[worker.key] = _Elsewhere(RefusalCounts(self._tell_elsewhere, other))
+        count = known.new(refused)
+        if count is None:
+            self.refused(Refused(worker.name, "it reports more kinds of refusals than there are"))
+        elif count:
+            kind = RefusedElsewhere(worker, refused.what, refused.reason, refused.server)
+            known.counts.add(kind, count)
 
     def signed(self, signed: SignedAnswers) -> None:
         """Record the signature of a worker: it proves to others who answered."""
@@ -94,6 +140,8 @@ class FleetRecords:
     async def close(self) -> None:
         """Tell what was counted, and end."""
         self._refused.close()
+        for known in self._elsewhere.values():
+            known.counts.close()
         self._tell_early()
         if self._timer is not None:
             self._timer.cancel()
@@ -111,6 +159,18 @@ class FleetRecords:
         worker, reason = refused.worker, refused.reason
         self._bus.tell(WorkerRefusedEvent(worker=worker, reason=reason, count=count))
         self._note(WorkerRefused(count=count, reason=reason, time=clock.now(), worker=worker))
+
+    def _tell_elsewhere(self, refused: RefusedElsewhere, count: int) -> None:
+        self._bus.tell(
+            RefusedElsewhereEvent(
+                worker=refused.worker.name,
+                what=refused.what,
+                reason=refused.reason,
+                server=refused.server,
+                count=count,
+            )
+        )
+        self._note(_elsewhere_record(refused, count))
 
     def _settle(self, state: CallState, ran: Ran) -> None:
         task = asyncio.get_running_loop().create_task(self._settled(state, ran))
@@ -173,3 +233,16 @@ def _late_record(call_id: str, ran: Ran, result: ToolResult | None) -> AnsweredL
 def _log_failure(done: "asyncio.Future[Leaf]") -> None:
     if not done.cancelled() and isinstance(error := done.exception(), ToolkeepError):
         log.error("a record of a worker was not written", extra={"reason": error.message})
+
+
+def _elsewhere_record(refused: RefusedElsewhere, count: int) -> RefusedElsewhereRecord:
+    return RefusedElsewhereRecord(
+        call=refused.call,
+        count=count,
+        key=refused.worker.key,
+        reason=refused.reason,
+        server=refused.server,
+        time=clock.now(),
+        what=refused.what,
+        worker=refused.worker.name,
+    )

@@ -25,15 +25,15 @@ class RefusalCounts(Generic[Kind]):
         """Refusals of each kind since it was told last."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, kind: Kind) -> None:
-        """Count a refusal."""
+    def add(self, kind: Kind, count: int = 1) -> None:
+        """Count refusals."""
         if kind not in self._counts and len(self._counts) >= _KINDS:
             kind = self._other
         if kind in self._counts:
-            self._counts[kind] += 1
+            self._counts[kind] += count
             return
         self._counts[kind] = 0
-        self._tell(kind, 1)
+        self._tell(kind, count)
         self._start_timer()
 
     def tell(self) -> None:

@@ -158,6 +158,7 @@ _LINES: dict[type[Event], _Line] = {
     events.HostContacted: _Line(_EXECUTION, logging.INFO, "host contacted"),
     events.ContactRefused: _Line(_EXECUTION, logging.WARNING, "contact refused"),
     events.WorkerRefused: _Line(_EXECUTION, logging.WARNING, "frames of a worker refused"),
+    events.RefusedElsewhere: _Line(_EXECUTION, logging.WARNING, "a worker refused something"),
     events.IdentityRefused: _Line(_SERVER, logging.WARNING, "identity refused"),
     events.WorkersDisagreed: _Line(_EXECUTION, logging.ERROR, "workers gave different results"),
     events.WorkerAnsweredLate: _Line(_EXECUTION, logging.WARNING, "worker answered late"),

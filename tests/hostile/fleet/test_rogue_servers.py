@@ -1,6 +1,7 @@
 """What a worker refuses: forged, replayed and malformed frames, and servers that ask for more than they may."""
 
 import asyncio
+import inspect
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -11,16 +12,44 @@ import msgspec
 import pytest
 
 from tests.fleet.nats_server import NatsServer
-from tests.fleet.running import RogueServer, made_worker, new_key, running, tapped
-from toolkeep import Keep
+from tests.fleet.running import (
+    OwnWorker,
+    RogueServer,
+    Server,
+    made_worker,
+    new_key,
+    recorded,
+    running,
+    tapped,
+    trusted,
+    until,
+)
+from toolkeep import Code
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.definitions.capability import Capability
-from toolkeep.fleet import messages
+from toolkeep.errors import FAILURES, TITLES
+from toolkeep.fleet import messages, subjects
 from toolkeep.fleet.identity import PrivateKey
-from toolkeep.fleet.messages import PROTOCOL, SHAPE, Answer, Job, NotRun, Query, Renew
+from toolkeep.fleet.messages import (
+    PROTOCOL,
+    REFUSAL_KINDS,
+    SHAPE,
+    Answer,
+    Claim,
+    Heartbeat,
+    Install,
+    InstallResult,
+    Job,
+    NotRun,
+    Query,
+    Renew,
+    StoredBody,
+)
 from toolkeep.fleet.sealed_session import HELLO, SEALED, WELCOME, Hello, SealedSession, _signed
+from toolkeep.fleet_worker import worker as worker_module
+from toolkeep.fleet_worker.worker_refusals import Refusals
 
-pytestmark = pytest.mark.spec("SCL-4")
+pytestmark = [pytest.mark.spec("SCL-4"), pytest.mark.usefixtures("_told_soon")]
 
 BOMB = b"\x91" * 100_000
 """Lists in lists."""
@@ -36,11 +65,14 @@ LOW_ORDER = [
 
 
 class Scene:
-    """A worker, and an attacker with the key of a server that it trusts."""
+    """A worker, an honest server, and an attacker with the key of another server that the worker trusts."""
 
-    def __init__(self, rogue: RogueServer, keep: Keep) -> None:
+    def __init__(self, rogue: RogueServer, worker: OwnWorker, server: Server) -> None:
         self.rogue = rogue
-        self.keep = keep
+        self.worker = worker
+        self.keep = worker.keep
+        self.server = server
+        self.name = rogue.key.public.token
 
     @property
     def sealed(self) -> SealedSession:
@@ -69,12 +101,14 @@ async def scene(
     attack: Callable[[Scene], Awaitable[None]],
     **may: Any,
 ) -> None:
-    key, worker_key = new_key(), new_key()
-    worker = made_worker(nats, worker_key, [TrustedServer(key=key.public.text, name="main", **may)])
-    async with tapped(nats, "tk.v1.hb.*") as tap, running(worker):
+    key, honest, worker_key = new_key(), new_key(), new_key()
+    main = TrustedServer(key=key.public.text, name="main", **may)
+    worker = made_worker(nats, worker_key, [main, honest])
+    server = Server(nats, honest, [trusted(worker_key)])
+    async with server, tapped(nats, "tk.v1.hb.*") as tap, running(worker):
         rogue = RogueServer(tap, key, worker_key.public)
         await rogue.open()
-        await attack(Scene(rogue, worker.keep))
+        await attack(Scene(rogue, worker, server))
 
 
 def flipped(frame: bytes, at: int) -> bytes:
@@ -94,11 +128,23 @@ def again(frame: bytes) -> tuple[bytes, bytes]:
     return frame, frame
 
 
+def counted(frame: bytes, count: int) -> bytes:
+    """With another count."""
+    return frame[:9] + count.to_bytes(8, "big") + frame[17:]
+
+
+async def turned_round(scene: Scene) -> bytes:
+    return counted(await scene.rogue.tap.next(SEALED), 1000)
+
+
 NO_SESSION, BROKEN, BEFORE, UNREADABLE = (
     "it is of no session", "its seal is broken", "it was sent before", "it cannot be read",
 )  # fmt: skip
 ELSEWHERE = "it is for another worker, or an earlier process of this one"
 NOT_SIGNED, NO_KEY = "it is not signed by the key that it names", "it holds no key for the session"
+OTHER_PROTOCOL = "its protocol is another"
+OF_NOBODY = {NO_SESSION, NOT_SIGNED, "its server is not trusted", "it names no key"}
+"""Reasons that hold before it is known in whose name a frame came."""
 
 FRAMES: dict[str, tuple[Callable[[Scene], Any], str]] = {
     "sealed by a stranger": (lambda s: stranger(s, s.packed()), BROKEN),
@@ -111,6 +157,8 @@ FRAMES: dict[str, tuple[Callable[[Scene], Any], str]] = {
     ),
     "a job replayed": (lambda s: again(s.rogue.seal(Renew(0))), BEFORE),
     "a bit of the body flipped": (lambda s: flipped(s.rogue.seal(s.job()), -1), BROKEN),
+    "with its count set back": (lambda s: counted(s.rogue.seal(s.job()), 1), BEFORE),
+    "with its count set on": (lambda s: counted(s.rogue.seal(s.job()), 1 << 40), BROKEN),
     "a bit of the count flipped": (lambda s: flipped(s.rogue.seal(s.job()), 10), BROKEN),
     "cut short": (lambda s: s.rogue.seal(s.job())[:40], BROKEN),
     "cut inside the header": (lambda s: s.rogue.seal(s.job())[:12], "it is of another session"),
@@ -118,10 +166,16 @@ FRAMES: dict[str, tuple[Callable[[Scene], Any], str]] = {
     "nothing": (lambda _: b"", NO_SESSION),
     "of an unknown kind": (lambda s: b"\x09" + s.rogue.seal(s.job())[1:], NO_SESSION),
     "a welcome": (lambda s: WELCOME + s.rogue.seal(s.job())[1:], NO_SESSION),
+    "what the worker sealed, turned round": (turned_round, BROKEN),
     "large garbage": (lambda _: SEALED + os.urandom(1_000_000), NO_SESSION),
     "sealed garbage": (lambda s: s.rogue.seal(os.urandom(100)), UNREADABLE),
     "a sealed bomb": (lambda s: s.rogue.seal(BOMB), UNREADABLE),
     "a sealed job with a bomb behind it": (lambda s: s.rogue.seal(b"\xdc\x00\x20" + s.packed()[3:] + BOMB), UNREADABLE),
+    "a sealed job with an argument of another type": (
+        lambda s: s.rogue.seal(msgspec.msgpack.encode(["job", "forged.0", 1])), UNREADABLE,
+    ),
+    "a sealed message of an unknown kind": (lambda s: s.rogue.seal(msgspec.msgpack.encode(["own", "x"])), UNREADABLE),
+    "a sealed list as large as NATS takes": (lambda s: s.rogue.seal(b"\xdd\x00\x0e\x00\x00" + bytes(900_000)), UNREADABLE),
     "a sealed endless list": (lambda s: s.rogue.seal(ENDLESS), UNREADABLE),
     "a sealed answer": (lambda s: s.rogue.seal(Answer("forged.0", "", ())), UNREADABLE),
     "a sealed job without arguments": (lambda s: s.rogue.seal(msgspec.msgpack.encode(["job", "forged.0"])), UNREADABLE),
@@ -129,7 +183,10 @@ FRAMES: dict[str, tuple[Callable[[Scene], Any], str]] = {
     "an older hello": (lambda s: (s.hello(), s.hello(number=999)), BEFORE),
     "a hello to another worker": (lambda s: s.hello(worker=new_key().public.raw), ELSEWHERE),
     "a hello to an earlier process": (lambda s: s.hello(boot=os.urandom(16)), ELSEWHERE),
-    "a hello of a stranger": (lambda s: _hello_of(s, new_key()), "is not trusted"),
+    "a hello of a stranger": (lambda s: _hello_of(s, new_key()), "its server is not trusted"),
+    "a hello of an older protocol": (lambda s: s.hello(protocol=PROTOCOL - 1), OTHER_PROTOCOL),
+    "a hello of a later protocol": (lambda s: s.hello(protocol=PROTOCOL + 1), OTHER_PROTOCOL),
+    "a hello with other messages": (lambda s: s.hello(shape="0" * 16), OTHER_PROTOCOL),
     "a hello in the name of another": (lambda s: s.hello(new_key()), NOT_SIGNED),
     "a hello with a bit flipped": (lambda s: flipped(s.hello(), 70 + 60), NOT_SIGNED),
     "a hello with no signature": (lambda s: HELLO + bytes(64) + s.hello()[65:], NOT_SIGNED),
@@ -159,22 +216,26 @@ def _swollen(frame: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_frame_that_is_not_what_it_claims_runs_nothing_and_is_told(
+def test_a_frame_that_is_not_what_it_claims_runs_nothing_and_is_recorded(
     nats: NatsServer, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     make, reason = FRAMES[name]
+    is_of_nobody = reason in OF_NOBODY or (reason == UNREADABLE and name.startswith("a hello"))
 
     async def attack(scene: Scene) -> None:
         rogue, frames = scene.rogue, make(scene)
+        if inspect.isawaitable(frames):
+            frames = await frames
         await rogue.send(*([frames] if isinstance(frames, bytes) else frames))
         # The worker hears in order: it knows nothing of the job, and goes on with who is honest.
         await rogue.say(Query("forged.0"))
         said = await rogue.hear(NotRun, messages.Running)
         assert isinstance(said, NotRun)
         assert said.why == messages.NEVER_SEEN
+        await recorded(scene.server, ("frame", reason, "" if is_of_nobody else scene.name))
 
     asyncio.run(scene(nats, attack))
-    assert [reason in one.reason for one in caplog.records if one.message == "a frame was refused"] == [True]  # type: ignore[attr-defined]
+    assert [one.reason for one in caplog.records if one.message == "a frame was refused"] == [reason]  # type: ignore[attr-defined]
 
 
 JOBS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -190,28 +251,34 @@ JOBS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-def test_a_server_that_asks_for_more_than_it_may_is_refused(
-    nats: NatsServer, caplog: pytest.LogCaptureFixture
-) -> None:
+MAY: dict[str, Any] = {"tools": ("shout", "add", "rm"), "agents": ("local",)}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_server_that_asks_for_more_than_it_may_is_refused(nats: NatsServer, name: str) -> None:
+    changed, tool, why = JOBS[name]
+
+    async def attack(scene: Scene) -> None:
+        said = await scene.rogue.ask(scene.rogue.job(scene.keep, tool, **changed))
+        assert isinstance(said, NotRun)
+        assert said.why == why
+        await recorded(scene.server, ("job", why, scene.name))
+
+    asyncio.run(scene(nats, attack, **MAY))
+
+
+def test_a_job_of_before_does_not_run_again(nats: NatsServer) -> None:
     async def attack(scene: Scene) -> None:
         rogue = scene.rogue
-        for changed, tool, why in JOBS.values():
-            said = await rogue.ask(rogue.job(scene.keep, tool, **changed))
-            assert isinstance(said, NotRun)
-            assert said.why == why
         job = rogue.job(scene.keep)
         assert (await rogue.ask(job)).body == b'"HI"'
         await rogue.say(job)  # the id of a job of before, and one that was refused for good
         await rogue.say(Query("later.0"))
         await rogue.say(rogue.job(scene.keep, id="later.0"))
         assert (await rogue.ask(rogue.job(scene.keep))).body == b'"HI"'
+        await recorded(scene.server, *[("frame", "it names a job of before", scene.name)] * 2)
 
-    may: dict[str, Any] = {"tools": ("shout", "add", "rm"), "agents": ("local",)}
-    asyncio.run(scene(nats, attack, **may))
-    told = [one.why for one in caplog.records if one.message == "a job was refused"]  # type: ignore[attr-defined]
-    assert told == [why for _, _, why in JOBS.values()]
-    reasons = [one.reason for one in caplog.records if one.message == "a frame was refused"]  # type: ignore[attr-defined]
-    assert reasons == ["it names a job of before"] * 2
+    asyncio.run(scene(nats, attack))
 
 
 def test_a_server_reaches_no_more_of_the_workers_disk_than_the_worker_lets_it(
@@ -228,10 +295,15 @@ def test_a_server_reaches_no_more_of_the_workers_disk_than_the_worker_lets_it(
     def path(text: object) -> dict[str, bytes]:
         return {"arguments": msgspec.json.encode({"path": str(text)})}
 
+    refused: list[tuple[str, str, str]] = []
+
     async def attack(scene: Scene) -> None:
         async def ended(tool: str, **changed: Any) -> Answer:
             said = await scene.rogue.ask(scene.rogue.job(scene.keep, tool, **{**whole, **changed}))
             assert isinstance(said, Answer)
+            if said.failure is not None and said.failure.code not in FAILURES:  # the tool did not run
+                why = TITLES[Code(said.failure.code)] if said.failure.code else "it cannot be run"
+                refused.append(("job", why, scene.name))
             return said
 
         assert (await ended("look", **path(shown / "file"))).body == b'"content"'
@@ -268,6 +340,77 @@ def test_a_server_reaches_no_more_of_the_workers_disk_than_the_worker_lets_it(
         for odd in ({"capabilities": ("fs.read:",)}, {"capabilities": ("nonsense:x",)}, {"arguments": b"\xff"},
                     {"arguments": b"{"}, {"arguments": b'{"path":1}'}, {"arguments": b'{"path":"a","b":1}'}):  # fmt: skip
             assert (await ended("look", **{**path(shown / "file"), **odd})).failure is not None
+        await recorded(scene.server, *refused)
 
     may = Capability("fs.read", str(shown)), Capability("net.read", "api.corp")
     asyncio.run(scene(nats, attack, capabilities=may))
+
+
+def test_code_of_a_server_that_may_send_none_is_refused_and_so_is_the_frame_again(nats: NatsServer) -> None:
+    async def attack(scene: Scene) -> None:
+        claim = Claim("planted", "0" * 64, "0" * 64)
+        frame = scene.rogue.seal(Install(claim, b"{}", StoredBody("x", bytes(32), 1, bytes(32))))
+        await scene.rogue.send(*again(frame))
+        assert await scene.rogue.hear(InstallResult) == InstallResult(claim, "it may install no code")
+        await recorded(
+            scene.server, ("code", "it may install no code", scene.name), ("frame", BEFORE, scene.name)
+        )
+        assert scene.keep.try_get("planted") is None
+
+    asyncio.run(scene(nats, attack))
+
+
+def test_a_job_of_one_server_runs_in_no_session_of_another_and_on_no_other_worker(nats: NatsServer) -> None:
+    async def attack(scene: Scene) -> None:
+        rogue, server, other_key = scene.rogue, scene.server, new_key()
+        async with tapped(nats, subjects.to_worker(rogue.worker)) as spy:
+            assert (await server.call("act", {"seconds": 0})).value == "acted"
+            frames = []
+            while not spy.frames.empty():
+                frames.append(spy.frames.get_nowait().data)
+            job = max(frames, key=len)
+        second = Server(nats, new_key(), [trusted(other_key)])
+        async with second, running(made_worker(nats, other_key, [second.key])):
+            dispatcher = await second.dispatcher()
+            await until(lambda: dispatcher.workers["one"][1])
+            await rogue.send(job, counted(SEALED + scene.sealed.id + job[9:], 1000))
+            await rogue.tap.send(subjects.to_worker(other_key.public), job)
+            await recorded(second, ("frame", NO_SESSION, ""))
+        await recorded(server, ("frame", BEFORE, server.key.public.token), ("frame", BROKEN, scene.name))
+        assert len(server.said("RanElsewhere")) == 1
+
+    asyncio.run(scene(nats, attack))
+
+
+def test_a_server_that_opens_many_sessions_shuts_out_no_other(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "_SESSIONS", 6)
+    monkeypatch.setattr(worker_module, "_CONNECTIONS", 5)
+
+    async def attack(scene: Scene) -> None:
+        rogue = scene.rogue
+        for _ in range(2):
+            await RogueServer(rogue.tap, rogue.key, rogue.worker).open()
+        await rogue.send(scene.hello(reply="0" * 16), scene.hello(reply="1" * 16))
+        await recorded(scene.server, *[("frame", "there are too many sessions", scene.name)] * 2)
+        await rogue.send(*(scene.hello(reply=str(number) * 16) for number in range(2, 8)))
+        await recorded(scene.server, *[("frame", "there are too many sessions", scene.name)] * 8)
+        assert len(scene.worker._latest) == 5
+        # Another connection of the honest server.
+        again = RogueServer(rogue.tap, scene.server.key, rogue.worker)
+        await again.open()
+        assert (await again.ask(again.job(scene.keep))).body == b'"HI"'
+
+    asyncio.run(scene(nats, attack))
+
+
+def test_a_flood_of_kinds_fills_neither_a_heartbeat_nor_a_log() -> None:
+    refusals = Refusals()
+    for number in range(1000):
+        refusals.add("frame", f"kind {number}")
+    counts = refusals.counts()
+    assert len(counts) == REFUSAL_KINDS
+    assert (counts[-1].reason, sum(one.count for one in counts)) == ("of many other kinds", 1000)
+    heartbeat = Heartbeat(1, 0, refused=counts)
+    assert messages.decode_to_server(messages.encode(heartbeat)) == heartbeat

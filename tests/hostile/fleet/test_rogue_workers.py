@@ -9,12 +9,34 @@ from typing import Any
 import pytest
 
 from tests.fleet.nats_server import NatsServer
-from tests.fleet.running import NAMES, RogueWorker, Server, new_key, tapped, trusted, until
+from tests.fleet.running import (
+    NAMES,
+    RogueWorker,
+    Server,
+    made_worker,
+    new_key,
+    recorded,
+    running,
+    tapped,
+    trusted,
+    until,
+)
 from tests.hostile.fleet.test_rogue_servers import BOMB, ENDLESS, LOW_ORDER, flipped
 from toolkeep import Code
-from toolkeep.fleet import messages, subjects
+from toolkeep.config.fleet_settings import TrustedServer
+from toolkeep.events import RefusedElsewhere
+from toolkeep.fleet import dispatcher, messages, subjects
 from toolkeep.fleet.identity import PrivateKey
-from toolkeep.fleet.messages import Claim, Heartbeat, Job, NotRun, OutputChunk, Signed
+from toolkeep.fleet.messages import (
+    REFUSAL_KINDS,
+    Claim,
+    Heartbeat,
+    Job,
+    NotRun,
+    OutputChunk,
+    RefusalCount,
+    Signed,
+)
 from toolkeep.fleet.sealed_session import WELCOME, SealedSession, Welcome, _signed, announce, decline
 from toolkeep.fleet.transcript import Transcript
 
@@ -75,6 +97,8 @@ WELCOMES: dict[str, tuple[Callable[[RogueWorker], bytes | tuple[bytes, bytes]], 
         lambda w: w.opening(tools=(*w.claims.tools, Claim("rm", "", ""))),
         "it claims the tool 'rm', which its key may not",
     ),
+    "with no slot": (lambda w: w.opening(slots=0), UNREADABLE),
+    "with fewer slots than none": (lambda w: w.opening(slots=-4), UNREADABLE),
     "and a heartbeat before any claim": (
         lambda w: (w.welcome(), w.seal(Heartbeat(1, 0))), "it does not say what the worker claims",
     ),
@@ -165,6 +189,35 @@ async def _claims_again(scene: Scene, job: Job) -> None:
     await scene.rogue.say(scene.rogue.claims)
 
 
+async def _by_another(scene: Scene, job: Job) -> None:
+    """In a session of its own, a worker answers what another one was asked."""
+    other = RogueWorker(scene.rogue.tap, scene.other, scene.server.keep, scene.server.key.public)
+    await other.open()
+    await other.say(other.answer(job, b'"forged"'), messages.Progress(job.id, 1.0, None, "forged"))
+
+
+async def _reports(scene: Scene, job: Job, *refused: Any) -> None:
+    await scene.rogue.heartbeat(refused=refused)
+
+
+async def _many_kinds(scene: Scene, job: Job) -> None:
+    for start in (0, REFUSAL_KINDS):
+        kinds = (RefusalCount("frame", f"kind {start + one}", "", 1) for one in range(REFUSAL_KINDS))
+        await _reports(scene, job, *kinds)
+
+
+def _reporting(*refused: RefusalCount) -> Callable[[Scene, Job], Awaitable[None]]:
+    return lambda scene, job: _reports(scene, job, *refused)
+
+
+async def _long_answer(scene: Scene, job: Job) -> None:
+    """What it enforced would fill the log."""
+    await scene.rogue.say(
+        scene.rogue.answer(job, enforced=("x" * 800_000,)), scene.rogue.answer(job, enforced=("x",) * 100_000),
+        scene.rogue.answer(job, isolation="x" * 1000),
+    )  # fmt: skip
+
+
 async def _empty(scene: Scene, job: Job) -> None:
     await scene.rogue.send(b"", b"\x05", b"\x77" * 900_000)
 
@@ -180,6 +233,23 @@ ANSWERS: dict[str, tuple[Callable[[Scene, Job], Awaitable[None]], list[str]]] = 
     "to no job": (_for_no_job, ["it answers no job that it has"] * 2),
     "signed before it was given": (_signs_other, ["it signs other answers than it gave"] * 2),
     "a welcome to no hello": (_welcome_again, ["nobody said hello"]),
+    "by another worker": (_by_another, ["it answers no job that it has"]),
+    "that would fill the log": (_long_answer, [UNREADABLE] * 3),
+    "with a report of more kinds than there are": (
+        _many_kinds,
+        ["it reports more kinds of refusals than there are"] * REFUSAL_KINDS,
+    ),
+    "with a report that is too long": (
+        _reporting(*[RefusalCount("frame", "x", "", 1)] * (REFUSAL_KINDS + 1)),
+        [UNREADABLE],
+    ),
+    "with a report of a long reason": (_reporting(RefusalCount("frame", "x" * 81, "", 1)), [UNREADABLE]),
+    "with a report for a terminal": (_reporting(RefusalCount("frame", "\x1b[2J", "", 1)), [UNREADABLE]),
+    "with a report of a line": (_reporting(RefusalCount("frame", "x\n", "", 1)), [UNREADABLE]),
+    "with a report of no kind": (_reporting(RefusalCount("own", "x", "", 1)), [UNREADABLE]),  # type: ignore[arg-type]
+    "with a report of no server": (_reporting(RefusalCount("job", "x", "main", 1)), [UNREADABLE]),
+    "with a report below nothing": (_reporting(RefusalCount("job", "x", "", -1)), [UNREADABLE]),
+    "with a report of endless many": (_reporting(RefusalCount("job", "x", "", 1 << 60)), [UNREADABLE]),
     "nothing and noise": (_empty, ["nobody said hello", "it is of no session", "nobody said hello"]),
 }
 
@@ -284,5 +354,116 @@ def test_an_announcement_of_another_opens_and_ends_nothing(
         await rogue.say(rogue.answer(job))
         assert (await call).value == "HI"
         assert dispatcher.workers["one"][1] is session
+
+    assert asyncio.run(scene(nats, attack)) == []
+
+
+def test_an_agent_that_the_key_of_a_worker_may_not_serve_is_not_sent_to_it(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "_APPEAR_SECONDS", 0.2)
+
+    async def attack(scene: Scene) -> None:
+        await scene.rogue.open()
+        refused = await scene.call()
+        assert refused.code is Code.WORKER_UNAVAILABLE
+        completed = scene.server.said("ToolCompleted")[-1]
+        assert (completed["call"], completed["codes"]) == (refused.call_id, [Code.WORKER_UNAVAILABLE])
+
+    assert asyncio.run(scene(nats, attack, agents=("ada",))) == []
+
+
+@pytest.mark.parametrize(
+    ("why", "detail", "reason"),
+    [
+        (messages.OTHER_CODE, "", messages.OTHER_CODE),
+        (messages.NO_LEVEL, "strict", "level not available: strict"),
+        (messages.NO_ARGUMENTS, "they are gone", "arguments not there: they are gone"),
+        ("\x1b[2J\u202e", "x" * 100_000, "\\u001b[2J\\u202e: " + "x" * 299 + "…"),
+    ],
+)
+def test_the_record_of_a_call_says_which_worker_refused_its_job_and_why(
+    nats: NatsServer, why: str, detail: str, reason: str
+) -> None:
+    async def attack(scene: Scene) -> None:
+        await scene.rogue.open()
+        call = scene.call()
+        job = await scene.rogue.hear(Job)
+        await scene.rogue.say(NotRun(job.id, why, detail))
+        refused = await call
+        assert refused.code in (Code.NOT_RUNNABLE, Code.WORKER_UNAVAILABLE)
+        assert len(refused.text) < 1_000
+        (told,) = scene.server.said("RefusedElsewhere")
+        assert told == {
+            "call": refused.call_id, "count": 1, "key": scene.rogue.key.public.text, "reason": reason,
+            "server": scene.server.key.public.token, "time": told["time"], "type": "RefusedElsewhere",
+            "what": "job", "worker": "one",
+        }  # fmt: skip
+
+    assert asyncio.run(scene(nats, attack)) == []
+
+
+@pytest.mark.usefixtures("_told_soon")
+def test_a_worker_says_what_it_refuses_of_an_honest_server(nats: NatsServer) -> None:
+    async def main() -> None:
+        key, worker = new_key(), new_key()
+        server, pinned = (
+            Server(nats, key, [trusted(worker)]),
+            TrustedServer(key=key.public.text, agents=("ada",)),
+        )
+        events: list[Any] = []
+        server.keep.subscribe(events.append)
+        async with server, running(made_worker(nats, worker, [pinned])):
+            refused = await server.call("shout", {"text": "hi"})
+            assert refused.code is Code.NOT_RUNNABLE
+            await recorded(server, ("job", messages.NOT_GRANTED, key.public.token))
+        (told,) = [one for one in server.said("RefusedElsewhere") if one["call"]]
+        assert (told["call"], told["worker"], told["reason"]) == (
+            refused.call_id, "one", "not granted: shout for local",
+        )  # fmt: skip
+        (event,) = [one for one in events if isinstance(one, RefusedElsewhere)]
+        assert (event.worker, event.what, event.reason, event.server, event.count) == (
+            "one", "job", messages.NOT_GRANTED, key.public.token, 1,
+        )  # fmt: skip
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("_told_soon")
+def test_numbers_of_a_worker_count_once(nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "_OPEN_SECONDS", 0.0)
+
+    def told(number: int) -> tuple[RefusalCount]:
+        return (RefusalCount("frame", "x", "", number),)
+
+    async def attack(scene: Scene) -> None:
+        rogue = scene.rogue
+        await rogue.open()
+        for number in (3, 3, 2, 5):
+            await rogue.heartbeat(refused=told(number))
+        await recorded(scene.server, *[("frame", "x", "")] * 5)
+        # The next process of the worker begins anew.
+        again = RogueWorker(rogue.tap, rogue.key, scene.server.keep, scene.server.key.public)
+        await again.open()
+        await again.heartbeat(refused=told(2))
+        await recorded(scene.server, *[("frame", "x", "")] * 7)
+
+    assert asyncio.run(scene(nats, attack)) == []
+
+
+def test_a_worker_of_another_version_is_recorded(nats: NatsServer) -> None:
+    async def attack(scene: Scene) -> None:
+        await scene.rogue.announce()
+        await scene.rogue.send(
+            decline(scene.rogue.key, scene.rogue.hello, "protocols differ\x1b" + "x" * 1000)
+        )
+        await until(lambda: scene.server.said("RefusedElsewhere"))
+        (told,) = scene.server.said("RefusedElsewhere")
+        assert (told["what"], told["worker"], told["server"]) == (
+            "session", "one", scene.server.key.public.token,
+        )  # fmt: skip
+        assert told["reason"].startswith("protocols differ\\u001bx")
+        assert len(told["reason"]) == 300
+        assert (await scene.server.dispatcher()).workers["one"][2] == told["reason"]
 
     assert asyncio.run(scene(nats, attack)) == []

@@ -24,7 +24,7 @@ _SHOWN: Final = 40
 _TYPES: Final = (
     "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "RanElsewhere",
     "ToolCompleted", "SessionEnded", "OperatorChange", "AgentDrift", "AuditAlarm", "AnsweredLate",
-    "AnswersSigned", "WorkerRefused", "WorkersDisagreed", "IdentityRefused",
+    "AnswersSigned", "WorkerRefused", "RefusedElsewhere", "WorkersDisagreed", "IdentityRefused",
 )  # fmt: skip
 _PASSED: Final = ("ToolInvoked", "PolicyDecision", "Approval", "ToolCompleted")
 """The kinds of records that say how far a call came."""

@@ -67,6 +67,7 @@ _KINDS: Final = {
     "AnswersSigned": "A worker signed answers",
     "WorkersDisagreed": "Workers gave different results",
     "WorkerRefused": "Frames of a worker refused",
+    "RefusedElsewhere": "A worker refused something",
     "IdentityRefused": "Token or sign-in refused",
     "SessionEnded": "Session ended",
     "OperatorChange": "Put in force",

@@ -1,0 +1,28 @@
+"""What a worker refused, in numbers by kind: it tells every server that it serves, which record it.
+
+A flood fills neither its memory nor a heartbeat. The reasons are constants: no word of a frame is told on.
+"""
+
+from typing import Final, Literal
+
+from toolkeep.fleet.messages import REFUSAL_KINDS, RefusalCount
+
+_OTHER: Final = ("frame", "of many other kinds", "")
+
+
+class Refusals:
+    """Of one process, since it began."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[Literal["frame", "job", "code"], str, str], int] = {}
+
+    def add(self, what: Literal["frame", "job", "code"], reason: str, server: str = "") -> None:
+        """Count one; `server` is the token of a trusted server in whose name it came."""
+        kind = (what, reason, server)
+        if kind not in self._counts and len(self._counts) >= REFUSAL_KINDS - 1:
+            kind = _OTHER
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+
+    def counts(self) -> tuple[RefusalCount, ...]:
+        """All of them."""
+        return tuple(RefusalCount(*kind, count) for kind, count in self._counts.items())
