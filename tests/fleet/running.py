@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from tests.fleet import fleet_tools
-from tests.fleet.nats_server import NatsServer
+from tests.fleet.nats_server import NatsCluster, NatsServer
 from toolkeep import Keep
 from toolkeep.config.fleet_settings import FleetSettings, TrustedServer, TrustedWorker, WorkerSettings
 from toolkeep.execution.code_identity import code_hash_of, isolation_of
@@ -69,7 +69,7 @@ class Server:
 
     def __init__(
         self,
-        nats: NatsServer,
+        nats: NatsServer | NatsCluster,
         key: PrivateKey,
         workers: Iterable[TrustedWorker],
         *,
@@ -127,7 +127,7 @@ class OwnWorker(Worker):
 
 
 def made_worker(
-    nats: NatsServer,
+    nats: NatsServer | NatsCluster,
     key: PrivateKey,
     servers: Iterable[TrustedServer | PrivateKey],
     *,

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fleet.nats_server import NatsServer, nats_server
-from tests.fleet.running import Server, made_worker, new_key, running, trusted
+from tests.fleet.running import PATIENCE, Server, made_worker, new_key, running, trusted, until
 from toolkeep import Code, tool
 from toolkeep.fleet import dispatcher, object_store
 from toolkeep.fleet.messages import StoredBody
@@ -37,11 +37,11 @@ def write(text: str, times: int) -> str:
 
 
 @asynccontextmanager
-async def both(nats: NatsServer) -> AsyncIterator[Server]:
+async def both(nats: NatsServer, slots: int = 4) -> AsyncIterator[Server]:
     """A server with one worker, which has the tools of this file."""
     key, worker, tools = new_key(), new_key(), (repeat, write)
     server = Server(nats, key, [trusted(worker)], tools=tools, runs_on={"repeat": "", "write": ""})
-    async with server, running(made_worker(nats, worker, [key], tools=tools)):
+    async with server, running(made_worker(nats, worker, [key], tools=tools, slots=slots)):
         yield server
 
 
@@ -65,14 +65,23 @@ async def opened(nats: NatsServer) -> AsyncIterator[tuple[BodyStore, Any]]:
         await link.close()
 
 
+async def held(bucket: Any, messages: int) -> None:
+    """Wait until the bucket has so many messages: nobody tells when a body is deleted."""
+    async with asyncio.timeout(PATIENCE):
+        while (await bucket.status()).stream_info.state.messages != messages:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 def test_a_body_is_sealed_in_the_store_and_gone_once_it_was_taken(stored: NatsServer) -> None:
     async def main() -> None:
         async with opened(stored) as (bodies, bucket):
             there = await bodies.put(BODY)
-            held = await bucket.get(there.name)
-            assert len(held.data) == len(BODY) + 16
-            assert BODY[:64] not in held.data
+            sealed = (await bucket.get(there.name)).data
+            assert len(sealed) == len(BODY) + 16
+            assert BODY[:64] not in sealed
+            before = (await bucket.status()).stream_info.state.messages
             assert await bodies.take(there) == BODY
+            await held(bucket, before - 5)  # four chunks, and what is said of them
             with pytest.raises(NotDelivered):
                 await bodies.take(there, patience_s=0.5)
             config = (await bucket.status()).stream_info.config
@@ -121,11 +130,11 @@ def test_large_arguments_and_results_arrive_and_small_ones_need_no_jetstream(
 ) -> None:
     async def main() -> None:
         async with opened(stored) as (_, bucket), both(stored) as server:
-            before = {one.name for one in await bucket.list()}
+            before = (await bucket.status()).stream_info.state
             result = await server.call("repeat", {"text": LARGE, "times": 3})
             assert result.value == LARGE * 3
-            after = {one.name: one.deleted for one in await bucket.list() if one.name not in before}
-            assert list(after.values()) == [True, True]
+            await held(bucket, before.messages)
+            assert (await bucket.status()).stream_info.state.last_seq > before.last_seq + 12
         monkeypatch.setattr(dispatcher, "_STORE_SECONDS", 0.5)
         monkeypatch.setattr(jobs, "_DELIVER_SECONDS", 0.5)
         async with both(nats) as server:  # which has no JetStream
@@ -152,5 +161,53 @@ def test_arguments_that_are_gone_are_not_run(stored: NatsServer, monkeypatch: py
             refused = await server.call("write", {"text": LARGE, "times": 1})
             assert refused.code is Code.WORKER_UNAVAILABLE
             assert (await server.call("repeat", {"text": "a", "times": 2})).value == "aa"
+
+    asyncio.run(main())
+
+
+def test_calls_go_on_while_bodies_wait_for_the_store(nats: NatsServer) -> None:
+    async def main() -> None:  # without JetStream
+        async with both(nats, slots=1) as server:
+            assert (await server.call("repeat", {"text": "a", "times": 2})).value == "aa"
+            large = asyncio.create_task(server.call("write", {"text": LARGE, "times": 1}))
+            await until(lambda: _transfers(server))
+            # A slot is not held for it.
+            assert (await server.call("repeat", {"text": "a", "times": 2})).value == "aa"
+            assert not large.done()
+            large.cancel()
+            await asyncio.wait([large])
+
+    asyncio.run(main())
+
+
+def _transfers(server: Server) -> int:
+    (started,) = server.runner._dispatchers.values()
+    return object_store._AT_ONCE - started.result()._bodies._turns._value
+
+
+def test_a_body_is_given_up_in_its_time_though_others_wait_longer(nats: NatsServer) -> None:
+    async def main() -> None:
+        link = NatsLink(nats.settings(), "test")
+        await link.connect()
+        bodies = BodyStore(link)
+        others = [asyncio.create_task(bodies.put(b"x", patience_s=PATIENCE)) for _ in range(8)]
+        await until(bodies._turns.locked)
+        with pytest.raises(NotDelivered):
+            await bodies.put(b"x", patience_s=0.1)
+        assert not any(other.done() for other in others)
+        for other in others:
+            other.cancel()
+        await asyncio.wait(others)
+        await link.close()
+
+    asyncio.run(main())
+
+
+def test_a_bucket_is_used_as_it_is_where_it_cannot_have_more_replicas(stored: NatsServer) -> None:
+    async def main() -> None:
+        async with opened(stored) as (bodies, bucket):
+            wanting = BodyStore(bodies._link, replicas=3)  # which needs a cluster
+            assert await wanting.take(await wanting.put(BODY)) == BODY
+            assert (await bucket.status()).stream_info.config.num_replicas == 1
 
     asyncio.run(main())

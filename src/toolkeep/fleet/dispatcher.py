@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -66,7 +66,7 @@ _OLD_SESSIONS: Final = 4
 _SIGN_SECONDS: Final = 0.25
 """How long a server that leaves waits for signatures: an idle worker signs at once."""
 _STORE_SECONDS: Final = 12.0
-"""How long large arguments may take to be stored; a new leader of the object store takes up to 7.4 s."""
+"""How long large arguments may take to be stored; without a leader, they are refused for up to 9.2 s."""
 _INSTALL_SECONDS: Final = 30.0
 """After so long without an `InstallResult`, the code is sent again."""
 _WHY_CHARS: Final = 300
@@ -279,15 +279,12 @@ class Dispatcher:
         call, ends_at = job.id, time.monotonic() + job.deadline_ms / 1000
         for attempt in range(_ATTEMPTS):
             self._install(place, bundled)
-            session = await self._place(place, bundled)
-            try:
-                sent = await self._fitted(job)
-            except (RunRefused, asyncio.CancelledError):
+            session, sent = await self._place(place, bundled), job
+            if oversize := _oversize(job):
+                # Others have the slot while these are stored, which takes seconds after a leader died.
                 session.reserved -= 1
-                raise
-            if not session.has_lease:  # it ended while arguments were stored
-                session.reserved -= 1
-                continue
+                sent = await self._with_stored(job, oversize)
+                session = await self._place(place, bundled)
             left_ms = max(1, round((ends_at - time.monotonic()) * 1000))
             sent = replace(sent, id=f"{call}.{attempt}", deadline_ms=left_ms)
             future: asyncio.Future[Answer | NotRun | Lost] = asyncio.get_running_loop().create_future()
@@ -382,19 +379,16 @@ class Dispatcher:
             extra = {"worker": session.trusted.name, "tool": tool[0], "why": str(error)[:300]}
             log.warning("code could not be sent to a worker", extra=extra)
 
-    async def _fitted(self, job: Job) -> Job:
-        """The job as a frame holds it: what is too large goes through the object store."""
-        room, stored = INLINE_BYTES, dict[str, StoredBody]()
+    async def _with_stored(self, job: Job, oversize: Iterable[str]) -> Job:
+        """The job, with some of its bodies in the object store."""
         patience_s = min(_STORE_SECONDS, job.deadline_ms / 2000)
         try:
-            for name, body in (("arguments", job.arguments), ("data", job.data)):
-                if isinstance(body, bytes) and len(body) > room:
-                    stored[name] = await self._bodies.put(body, patience_s=patience_s)
-                else:
-                    room -= len(body) if isinstance(body, bytes) else 0
+            stored = {
+                name: await self._bodies.put(getattr(job, name), patience_s=patience_s) for name in oversize
+            }
         except NotDelivered as error:
             raise _not_sent(job, str(error)) from error
-        return replace(job, **stored) if stored else job
+        return replace(job, **stored)
 
     async def _whole(self, ran: Ran) -> Ran:
         """An answer with its value, which the object store may have; a failure if it is lost there."""
@@ -646,6 +640,18 @@ class Dispatcher:
                 self._install(waiter.place, waiter.bundled)
             if self._queue:
                 self._pump()
+
+
+def _oversize(job: Job) -> list[str]:
+    """The bodies of a job that its frame does not hold."""
+    room, found = INLINE_BYTES, []
+    for name, body in (("arguments", job.arguments), ("data", job.data)):
+        size = len(body) if isinstance(body, bytes) else 0
+        if size > room:
+            found.append(name)
+        else:
+            room -= size
+    return found
 
 
 def _not_sent(job: Job, why: str) -> RunRefused:
