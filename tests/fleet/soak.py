@@ -3,10 +3,11 @@
     python -m tests.fleet.soak --minutes 20 --seed 1
 
 Three NATS servers, two servers on one PostgreSQL, four workers, three of them in network namespaces of their own
-behind links with 0, 5 and 50 ms of delay each way and 1 % of loss. In rounds of a minute and a half, each in an
+behind links with 0, 5 and 50 ms of delay each way and 1 % of loss. In rounds of a minute and three quarters, each in an
 order of its own, a worker is killed, stopped (SIGSTOP) and told to end, a link is cut for longer and for less than a
-lease, a NATS server and a toolkeep server are killed, and PostgreSQL is restarted. Meanwhile each server has reading
-calls, writing calls, writing calls with keys, and calls of eight seconds made. Afterwards no promise may be broken
+lease, a NATS server, the one that leads the bucket of large bodies, and a toolkeep server are killed, and PostgreSQL is
+restarted. Meanwhile each server has reading calls, writing calls, writing calls with keys, calls of eight seconds, and
+reading and writing calls with a megabyte of arguments and of result made. Afterwards no promise may be broken
 (`soak_findings.py`), and each kind of fault must have happened. Needs root, and runs in a network namespace of its own.
 """
 
@@ -27,13 +28,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tests.fleet.nats_server import nats_command
+from tests.fleet.nats_server import leader_of, nats_command
 from tests.fleet.soak_findings import SETTLE_S, Fault, Findings, last_tick
 from tests.fleet.soak_server import LEASE_S, now
 from tests.storage.cluster import Cluster, find_programs
+from toolkeep.fleet.object_store import BUCKET
 
 SLACK_S = 0.5
 """For a machine that is shared: what the end of a job may take beyond its lease."""
+PATIENCE_S = 60.0
+"""For a leader of the bucket, on a machine that is shared."""
 PAUSE_S = 5.0
 """Between two faults."""
 NATS_PORTS = (4310, 4311, 4312)
@@ -56,6 +60,26 @@ def double(number: int) -> int:
         number: What to double.
     """
     return 2 * number
+
+@tool(constraints=S, side_effects=["None"])
+def echo(text: str) -> str:
+    """Say it again.
+
+    Args:
+        text: What to say.
+    """
+    return text
+
+@tool(constraints=S, side_effects=["FsWrite"], danger="safe", capabilities=[f"fs.write:{EFFECTS}"])
+def note_at_length(line: str, text: str) -> str:
+    """Leave a file for each run, and say something again.
+
+    Args:
+        line: Its name.
+        text: What to say.
+    """
+    with open(f"{EFFECTS}/{line}.{os.getpid()}.{time.time_ns()}", "x"):
+        return text
 
 @tool(constraints=S, side_effects=["FsWrite"], danger="safe", capabilities=[f"fs.write:{EFFECTS}"])
 def note(line: str) -> str:
@@ -201,17 +225,17 @@ class Fleet:
             trusted = [
                 {"key": keys[one.name], "name": one.name, "capabilities": grant} for one in self.servers
             ]
-            told = {"nats": {"servers": _addresses(host)}, "slots": 6, "servers": trusted}
+            told = {"nats": _nats_settings(host), "slots": 6, "servers": trusted}
             self._configure(worker.name, worker=told)
         workers = [{"name": one.name, "key": keys[one.name]} for one in self.workers]
         for server in self.servers:
             self._configure(
                 server.name,
                 fleet={
-                    "nats": {"servers": _addresses("127.0.0.1")},
+                    "nats": _nats_settings("127.0.0.1"),
                     "lease": LEASE_S,
                     "workers": workers,
-                    "runs_on": dict.fromkeys(("double", "note", "tick"), ""),
+                    "runs_on": dict.fromkeys(("double", "echo", "note", "note_at_length", "tick"), ""),
                 },
                 database={"url": self._url, "key": "the key of all servers of this soak", "single": True},
                 agents={"local": {"capabilities": grant}},
@@ -287,6 +311,7 @@ class Faults:
             "link_cut": self._cut_link,
             "link_cut_briefly": self._cut_link_briefly,
             "nats_killed": self._kill_nats,
+            "bucket_leader_killed": self._kill_bucket_leader,
             "server_killed": self._kill_server,
             "database_restarted": self._restart_database,
         }
@@ -360,7 +385,19 @@ class Faults:
         return self._fleet.workers[number].name
 
     def _kill_nats(self) -> str:
-        one = next(self._nats)
+        return self._nats_dies(next(self._nats))
+
+    def _kill_bucket_leader(self) -> str:
+        """What large bodies need."""
+        ends_at = now() + PATIENCE_S
+        while not (leader := leader_of(NATS_PORTS[0], f"OBJ_{BUCKET}")):
+            if now() > ends_at:
+                self.problems.append("the bucket of large bodies got no leader")
+                return "nobody"
+            time.sleep(0.1)
+        return self._nats_dies(self._fleet.nats[NATS_PORTS.index(int(leader.removeprefix("n")))])
+
+    def _nats_dies(self, one: Program) -> str:
         one.end()
         time.sleep(3)
         one.start()
@@ -440,8 +477,8 @@ def _python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def _addresses(host: str) -> list[str]:
-    return [f"nats://{host}:{port}" for port in NATS_PORTS]
+def _nats_settings(host: str) -> dict[str, Any]:
+    return {"servers": [f"nats://{host}:{port}" for port in NATS_PORTS], "replicas": len(NATS_PORTS)}
 
 
 def soak(minutes: float, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:

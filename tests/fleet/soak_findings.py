@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fleet.soak_server import MOST_S
+from tests.fleet.soak_server import LARGE, MOST_S
 from toolkeep import Code
 from toolkeep.storage.log.verify_folder import verify
 
@@ -49,6 +49,7 @@ class Findings:
             "codes": dict(Counter(f"{one['kind']} {one['code']}".strip() for one in self.calls)),
             "acknowledged writes": len(self._acknowledged()),
             "writes whose outcome was unknown": len(unknown),
+            "large bodies refused, seconds after their leader died": self._refused_for(),
             "settled by a late answer": sum(1 for one in unknown if self._is_settled(one)),
             "late answers": len(self._late),
             "longest, seconds": {kind: round(max(values, default=0.0), 1) for kind, values in took.items()},
@@ -64,7 +65,9 @@ class Findings:
             "acknowledged writes lost": [line for line in self._acknowledged() if not self._effects[line]],
             "writes twice": [line for line, count in self._effects.items() if count > 1],
             "ran, though refused": [
-                one for one in self._of("note") if one["code"] in NOT_RUN and self._effects[one["line"]]
+                one
+                for one in self._of("note", "note_at_length")
+                if one["code"] in NOT_RUN and self._effects[one["line"]]
             ],
             "cancelled by nobody": [one for one in self.calls if one["code"] == Code.CANCELLED.value],
             "wrong answers": [one for one in self.calls if not one["is_right"]],
@@ -77,11 +80,21 @@ class Findings:
             "logs that do not verify": [str(one) for one in self._reports if not one.is_intact],
         }
 
+    def _refused_for(self) -> list[float]:
+        """Until the first call with large bodies that began after each such fault ended well."""
+        well = [one for one in self._of(*LARGE) if not one["code"]]
+        found = []
+        for fault in self._faults:
+            if fault.kind == "bucket_leader_killed":
+                after = [one["ended"] - fault.began for one in well if one["began"] > fault.began]
+                found.append(round(min(after, default=float("inf")), 1))
+        return found
+
     def _of(self, *kinds: str) -> list[dict[str, Any]]:
         return [one for one in self.calls if one["kind"] in kinds]
 
     def _writes(self) -> list[dict[str, Any]]:
-        return self._of("note", "keyed")
+        return self._of("note", "keyed", "note_at_length")
 
     def _acknowledged(self) -> set[str]:
         return {one["line"] for one in self._writes() if not one["code"]}
@@ -99,9 +112,12 @@ class Findings:
         return [call for counted in (outcomes, late) for call, count in counted.items() if count > 1]
 
     def _unsettled(self) -> list[Any]:
-        """Writes that ran on a worker that was cut off and came back, and whose answer never came."""
+        """Writes that ran on a worker that was cut off and came back, and whose answer never came.
+
+        Not those with large results: a worker without its lease ends what still waits for the bucket.
+        """
         found = []
-        for call in self._writes():
+        for call in self._of("note", "keyed"):
             if call["code"] == UNKNOWN and not call["is_again"] and self._effects[call["line"]]:
                 faults = [one for one in self._faults if one.ended + SETTLE_S > call["began"] > one.began - 1]
                 if {one.kind for one in faults} == {"link_cut"} and not self._is_settled(call):

@@ -22,9 +22,21 @@ _APPEAR_S, _GIVE_UP_S, _SLACK_S = 3.0, LEASE_S + 1.0, 5.0
 """A call waits for a worker to appear, and a second longer than the lease for one that is silent. The slack is
 for a machine that is shared."""
 _ONCE_S = _APPEAR_S + _GIVE_UP_S + _SLACK_S
-MOST_S = {"note": _ONCE_S, "keyed": _ONCE_S, "double": _ONCE_S + _GIVE_UP_S, "tick": TICK_S + _ONCE_S}
-"""A call that takes longer hangs. One that only reads may lose a second worker."""
-LANES = ("tick",) * 4 + ("double",) * 3 + ("note",) * 3 + ("keyed",) * 3
+_DEADLINE_S = 30.0
+"""Of the tools."""
+LARGE = ("echo", "note_at_length")
+"""With bodies that no frame holds."""
+MOST_S = {
+    "note": _ONCE_S,
+    "keyed": _ONCE_S,
+    "double": _ONCE_S + _GIVE_UP_S,
+    "tick": TICK_S + _ONCE_S,
+    **dict.fromkeys(LARGE, _DEADLINE_S + _SLACK_S),
+}
+"""A call that takes longer hangs. One that only reads may lose a second worker; a large one waits for a leader of
+the bucket up to four times, and no longer than to its deadline."""
+LANES = ("tick",) * 4 + ("double",) * 3 + ("note",) * 3 + ("keyed",) * 3 + LARGE
+_TEXT = "toolkeep " * 111_112
 AGAIN = (Code.STORE_UNAVAILABLE, Code.WORKER_UNAVAILABLE, Code.NOT_RECORDED, Code.KEY_CONFLICT)
 """Of a call with a key: nothing ran, or the other server runs it."""
 _ASK_AGAIN_S = 20.0
@@ -89,6 +101,10 @@ class Load:
             number = len(line)
             result = await self._keep.call("double", {"number": number})
             is_right = not result.ok or result.value == 2 * number
+        elif kind in LARGE:
+            told = {"line": line} if kind == "note_at_length" else {}
+            result = await self._keep.call(kind, {**told, "text": line + _TEXT})
+            is_right = not result.ok or result.value == line + _TEXT
         else:
             tool, key = ("tick" if kind == "tick" else "note"), (line if kind == "keyed" else "")
             result = await self._keep.call(tool, {"line": line}, idempotency_key=key)
