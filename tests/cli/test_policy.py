@@ -417,10 +417,11 @@ def test_everything_that_would_have_to_change_is_said_at_once() -> None:
         "  forbid 'toolkeep.permissions' (toolkeep itself) holds: the agent lacks a permission that the tool"
         " requires\n"
         "\nTo allow it:\n"
-        "  - grant writer fs.write:./out (in config.yml, agents: writer: capabilities)\n"
+        "  - grant writer fs.write:./out (in .agent/config.yml, agents: writer: capabilities)\n"
         "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; change the call,"
         " or the policy\n"
-        "  - give writer the permission tool.filesystem.write (in config.yml, agents: writer: permissions)\n"
+        "  - give writer the permission tool.filesystem.write (in .agent/config.yml, agents: writer:"
+        " permissions)\n"
         '  - no policy permits it: add one such as permit (principal == Agent::"writer", action =='
         ' Action::"call", resource == Tool::"write_note")\n'
     )
@@ -543,11 +544,14 @@ def test_arguments_come_from_standard_input_too() -> None:
         ),
         (
             ("agent_hello_world", '{"name": "Ada"}', "--agent", "nobody"),
-            "declare the agent: write 'nobody' under agents: in config.yml",
+            "declare the agent: write 'nobody' under agents: in .agent/config.yml",
         ),
         (
             ("fetch_page", '{"url": "https://docs.example.org"}'),
-            "grant operator net.read:docs.example.org (in config.yml, agents: operator: capabilities)",
+            (
+                "Add to .agent/config.yml, then run `toolkeep accept`: agents: "
+                '{"operator": {inherit: defaults, capabilities: ["net.read:docs.example.org"]}}'
+            ),
         ),
     ],
 )

@@ -1,5 +1,6 @@
 """Why a call is permitted or not: the same verdict as the authorizer's, and everything that stands against it."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from toolkeep.events import Bus
 from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_explain import Explanation, Holder, Objection, Touch, explain
+from toolkeep.policy.grant_advice import advice
 from toolkeep.policy.policy_settings import Grant, PolicySource
 from toolkeep.registry.admit import admit
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPath, TrustedPaths
@@ -100,17 +102,15 @@ def test_what_is_held_down_inside_a_folder_that_may_be_written_is_named(project:
 
 
 def test_the_grant_that_is_missing_is_named_as_it_would_be_written(project: Path) -> None:
-    found = explained(project, tool(READS, "fs.read:*"), {"path": "docs/a.txt"}, "fs.read:./out")
-    assert found.changes == ("grant ada fs.read:./docs/a.txt (in config.yml, agents: ada: capabilities)",)
-    found = explained(project, tool(READS, "fs.read:*"), {"path": "/usr"}, "fs.read:./out")
-    assert found.changes == ("grant ada fs.read:/usr (in config.yml, agents: ada: capabilities)",)
-    found = explained(project, tool(READS, "fs.read:*"), {"path": "."}, "fs.read:./out")
-    assert found.changes == ("grant ada fs.read:. (in config.yml, agents: ada: capabilities)",)
+    for path, scope in {"docs/a.txt": "./docs/a.txt", "/usr": "/usr", ".": "."}.items():
+        found = explained(project, tool(READS, "fs.read:*"), {"path": path}, "fs.read:./out")
+        line = f'agents: "ada": add to capabilities: ["fs.read:{scope}"]'
+        assert (found.line, found.changes) == (line, (advice(line),))
 
 
 def test_what_is_granted_as_told_is_allowed(project: Path) -> None:
     refused = explained(project, tool(READS, "fs.read:*"), {"path": "docs/a.txt"})
-    grant = refused.changes[0].split(" ")[2]
+    (grant,) = re.findall(r'\["(.*)"\]', refused.line)
     assert explained(project, tool(READS, "fs.read:*"), {"path": "docs/a.txt"}, grant).is_allowed
 
 
@@ -120,7 +120,7 @@ def test_a_requirement_that_no_argument_narrows_is_touched_whole(project: Path) 
         Touch(capability="fs.read", thing=str(project / "docs"), argument="", grant="."),
     )
     assert explained(project, registered, {}, "fs.read:./docs/a.txt").changes == (
-        "grant ada fs.read:./docs (in config.yml, agents: ada: capabilities)",
+        advice('agents: "ada": add to capabilities: ["fs.read:./docs"]'),
     )
 
 
@@ -128,7 +128,7 @@ def test_a_requirement_without_a_scope_needs_anything_of_its_kind(project: Path)
     registered = tool({}, "fs.read:*")
     assert explained(project, registered, {}, "fs.read:./docs").is_allowed
     assert explained(project, registered, {}, "net.read:example.org").changes == (
-        "grant ada fs.read:… (in config.yml, agents: ada: capabilities)",
+        advice('agents: "ada": add to capabilities: ["fs.read:."]'),
     )
 
 
@@ -163,7 +163,22 @@ def test_a_secret_is_not_shown(project: Path) -> None:
 def test_permissions_that_are_missing_are_named(project: Path) -> None:
     registered = tool({}, required_permissions=["tool.vcs.read", "tool.vcs.write"])
     assert explained(project, registered, {}, permissions=("tool.vcs.read",)).changes == (
-        "give ada the permission tool.vcs.write (in config.yml, agents: ada: permissions)",
+        advice('agents: "ada": add to permissions: ["tool.vcs.write"]'),
+    )
+
+
+def test_a_grant_beside_another_objection_is_a_change_of_its_own(project: Path) -> None:
+    forbid = '@id("no") forbid (principal, action == Action::"call", resource);'
+    found = explained(
+        project, tool({}, "fs.read:*", required_permissions=["tool.vcs.write"]), {}, policies=ALL + forbid
+    )
+    assert (found.line, found.changes) == (
+        "",
+        (
+            "grant ada fs.read:. (in .agent/config.yml, agents: ada: capabilities)",
+            "policy 'no' (p.cedar:1:67) forbids it; change the call, or the policy",
+            "give ada the permission tool.vcs.write (in .agent/config.yml, agents: ada: permissions)",
+        ),
     )
 
 
@@ -202,7 +217,7 @@ def test_a_policy_that_reads_what_cedar_cannot_hold_is_named(project: Path) -> N
 
 def test_an_agent_that_nobody_declared_is_named(project: Path) -> None:
     assert explained(project, tool({}), {}, agent="bob").changes == (
-        "declare the agent: write 'bob' under agents: in config.yml",
+        "declare the agent: write 'bob' under agents: in .agent/config.yml",
     )
 
 

@@ -238,8 +238,6 @@ def _print(answer: Answer) -> None:
         say("", "To allow it:")
         for change in explained.changes:
             say(f"  - {change}")
-    if explained.line:
-        say("", "In .agent/config.yml, then `toolkeep accept`:", f"  {explained.line}")
 
 
 def _print_asking(answer: Answer) -> None:

@@ -46,7 +46,7 @@ from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.cedar_schema import CALL
 from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
 from toolkeep.policy.example_check import Check, ExampleCheck
-from toolkeep.policy.grant_advice import CONFIG_FILE, line_to_add, scope_of
+from toolkeep.policy.grant_advice import advice, line_to_add, scope_of
 from toolkeep.policy.path_grants import ProtectedPaths, Written
 from toolkeep.policy.policy_set import Policies, Policy
 from toolkeep.policy.policy_settings import Example, Grant, PolicySource
@@ -519,8 +519,8 @@ class Authorizer:
         missing = [name for name in tool.definition.required_permissions if name not in held]
         if request.agent != OPERATOR or not (lacks or missing) or tool.arguments.secrecy.has_secrets:
             return ""
-        line = line_to_add(request.agent, agent.effective_grant.grant, [lacks] if lacks else [], missing)
-        return f"Add to {CONFIG_FILE}, then run `toolkeep accept`: {line}"
+        grant = agent.effective_grant.grant
+        return advice(line_to_add(request.agent, grant, [lacks] if lacks else [], missing))
 
     # --- policies --------------------------------------------------------------------------------
 

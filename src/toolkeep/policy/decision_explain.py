@@ -21,7 +21,7 @@ from toolkeep.policy.authorize import PERMISSIONS_POLICY, Authorizer
 from toolkeep.policy.cedar_engine import Finding
 from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
-from toolkeep.policy.grant_advice import line_to_add, scope_of
+from toolkeep.policy.grant_advice import CONFIG_FILE, advice, any_of, line_to_add, scope_of
 from toolkeep.policy.path_grants import ProtectedPaths
 from toolkeep.policy.policy_settings import Grant
 from toolkeep.policy.resolved_path import ResolvedPath
@@ -100,7 +100,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     touches: tuple[Touch, ...] = ()
     policies: tuple[PolicyResult, ...] = ()
     changes: tuple[str, ...] = ()
-    """All changes that are needed before the call is permitted."""
+    """All changes that are needed before the call is permitted; the first is the `line`, if there is one."""
     line: str = ""
     """The line of the configuration that grants all that the agent lacks."""
 
@@ -129,7 +129,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
     def where(self, kind: str) -> str:
         """Where in the configuration the grant would be written."""
-        return f"in config.yml, agents: {echo_name(self.name)}: {kind}"
+        return f"in {CONFIG_FILE}, agents: {echo_name(self.name)}: {kind}"
 
     def lacking(self, permissions: Iterable[str]) -> list[str]:
         """Those of the permissions that it does not hold."""
@@ -146,15 +146,16 @@ def explain(authorizer: Authorizer, holder: Holder, request: ToolCall, checked: 
     is_named = all(touch.capability for touch in touches)
     policies = tuple(_says(authorizer, request, checked)) if is_named else ()
     changes: tuple[str, ...] = ()
+    line = ""
     if isinstance(outcome, Refusal):
+        line = _line(holder, checked, touches, policies)
         found = [
-            *_of_everything(authorizer, outcome, holder),
-            *(objection.change for touch in touches for objection in touch.objections),
-            *_of_policies(policies, holder, checked),
+            *([advice(line)] if line else _of_grant(holder, touches)),
+            *_of_everything(authorizer, outcome),
+            *_of_policies(policies, holder, checked, is_granted=bool(line)),
         ]
         # No change is known: give at least the reason.
         changes = tuple(dict.fromkeys(found)) or (outcome.errors[0].message,)
-    line = _line(holder, checked, touches, policies) if isinstance(outcome, Refusal) else ""
     return Explanation(outcome=outcome, touches=touches, policies=policies, changes=changes, line=line)
 
 
@@ -176,13 +177,18 @@ def _forbids(say: PolicyResult) -> bool:
     return say.finding.effect == "forbid" and say.finding.is_satisfied and not say.asks
 
 
-def _of_everything(authorizer: Authorizer, outcome: Refusal, holder: Holder) -> Iterator[str]:
+def _of_grant(holder: Holder, touches: Iterable[Touch]) -> Iterator[str]:
+    """Changes to what the agent holds or the call touches, each by itself."""
+    if holder.grant is None:
+        yield f"declare the agent: write '{echo_name(holder.name)}' under agents: in {CONFIG_FILE}"
+    yield from (objection.change for touch in touches for objection in touch.objections)
+
+
+def _of_everything(authorizer: Authorizer, outcome: Refusal) -> Iterator[str]:
     """Changes that are needed before any call of the agent is permitted."""
     if outcome.code is Code.POLICIES_INVALID:
         look = "" if authorizer.active_policies.held_back else "; see `toolkeep policy check`"
         yield f"no call at all is permitted: {authorizer.problem()}{look}"
-    if holder.grant is None:
-        yield f"declare the agent: write '{echo_name(holder.name)}' under agents: in config.yml"
 
 
 # --- what it would touch -------------------------------------------------------------------------
@@ -236,7 +242,7 @@ class _Look:
         """A requirement for which no argument names a resource."""
         if capability.scope in ANY_SCOPE:
             found = self._holdings.holds(capability.kind) or capability.kind in self._plan.dispensable
-            missing = self._not_held(capability.kind, "…")
+            missing = self._not_held(any_of(capability.kind))
             return Touch(
                 capability=capability.kind,
                 thing="(whatever is granted to the agent)",
@@ -328,11 +334,10 @@ class _Look:
 
     def _against_agent(self, one: Touched) -> Iterator[Objection]:
         if self._holdings.root_of(one) is None:
-            yield self._not_held(one.kind, scope_of(one, self._holder.project))
+            yield self._not_held(f"{one.kind}:{scope_of(one, self._holder.project)}")
 
-    def _not_held(self, kind: str, scope: str) -> Objection:
+    def _not_held(self, needed: str) -> Objection:
         where = self._holder.where("capabilities")
-        needed = f"{kind}:{scope}"
         return Objection(
             what="not granted to the agent",
             change=f"grant {echo_name(self._holder.name)} {needed} ({where})",
@@ -375,13 +380,16 @@ def _says(authorizer: Authorizer, request: ToolCall, checked: CheckedCall) -> It
         )
 
 
-def _of_policies(policies: Iterable[PolicyResult], holder: Holder, checked: CheckedCall) -> Iterator[str]:
+def _of_policies(
+    policies: Iterable[PolicyResult], holder: Holder, checked: CheckedCall, *, is_granted: bool
+) -> Iterator[str]:
+    """Changes to the policies; `is_granted` says that another change gives the permissions."""
     says = list(policies)
     for say in says:
         finding = say.finding
         if finding.error:
             yield f"fix policy '{finding.policy}' ({say.place}): {finding.error}"
-        elif _forbids(say):
+        elif _forbids(say) and not (is_granted and finding.policy == PERMISSIONS_POLICY):
             yield _of_forbid(say, holder, checked)
     permits = [say for say in says if say.finding.effect == "permit"]
     if says and not any(say.finding.is_satisfied for say in permits):

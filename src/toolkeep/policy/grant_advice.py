@@ -34,6 +34,11 @@ def line_to_add(
     return f"agents: {json.dumps(echo_name(agent))}: add to {said}"
 
 
+def advice(line: str) -> str:
+    """What to do with a line, in one sentence."""
+    return f"Add to {CONFIG_FILE}, then run `toolkeep accept`: {line}"
+
+
 def line_for_tools(grant: Grant | None, agent: str, tools: Sequence[ToolDefinition]) -> str:
     """The line that grants what every call of these tools needs; empty if they lack no grant.
 
@@ -43,7 +48,7 @@ def line_for_tools(grant: Grant | None, agent: str, tools: Sequence[ToolDefiniti
     kinds = {one.kind for one in held.capabilities}
     lacking = [one for tool in tools for one in tool.capabilities if one not in held.capabilities]
     capabilities = [
-        f"{one.kind}:{_SCOPES[TOUCH_FORMS[one.kind]] if one.scope in ANY_SCOPE else one.scope}"
+        any_of(one.kind) if one.scope in ANY_SCOPE else str(one)
         for one in lacking
         if one.kind not in kinds or one.scope not in ANY_SCOPE
     ]
@@ -51,6 +56,12 @@ def line_for_tools(grant: Grant | None, agent: str, tools: Sequence[ToolDefiniti
         name for tool in tools for name in tool.required_permissions if name not in held.permissions
     ]
     return line_to_add(agent, grant, capabilities, permissions) if capabilities or permissions else ""
+
+
+def any_of(kind: str) -> str:
+    """A capability where only a call names the scope: the whole project, or a word to replace."""
+    form = TOUCH_FORMS.get(kind)  # None for what upstreams serve, by their names
+    return f"{kind}:{'NAME' if form is None else _SCOPES[form]}"
 
 
 def scope_of(touched: Touched, project: str) -> str:

@@ -241,12 +241,19 @@ def test_a_refused_call_says_why_and_offers_what_to_do_next(keep: Keep) -> None:
     assert said["remedy"] == "Send an integer."
     assert said["refusal"] == made.text
     assert [one["stage"] for one in said["stages"]] == ["admit", "validate"]
-    for text in (sentence, "Send an integer.", made.text, ">Explain<", ">Try again<", "<h3>Validation</h3>"):
+    for text in (
+        sentence,
+        "Send an integer.",
+        made.text,
+        ">Explain<",
+        ">Try again as operator<",
+        "<h3>Validation</h3>",
+    ):
         assert text in page
     assert """-d '{"arguments": {"a": "o'"'"'ne"}, "session": "desk", "conversation": "talk"}'""" in page
     assert "Bearer $TOOLKEEP_TOKEN" in page
     assert ("hunter2" in secret, "described by its type and length" in secret) == (False, True)
-    assert (">Try again<" in secret, "Copy as curl" in secret) == (False, False)
+    assert (">Try again as" in secret, "Copy as curl" in secret) == (False, False)
 
 
 def test_a_capability_that_is_missing_is_no_passed_check(keep: Keep) -> None:

@@ -3,13 +3,14 @@
 import html
 import re
 from collections.abc import Callable
+from typing import Annotated
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.server.web.conftest import Reader, World
 from tests.server.web.test_app import Visitor, visit
-from toolkeep import Keep
+from toolkeep import Keep, Secret, Touches, tool
 
 pytestmark = pytest.mark.spec("WEB-2", "POL-5")
 
@@ -47,6 +48,93 @@ def test_a_denied_call_shows_the_policy_and_the_argument_that_it_read(keep: Keep
         "/ui/agents/show?agent=operator",
     ):
         assert link in page
+
+
+@tool(capabilities=["fs.read"], side_effects=["FsRead"])
+async def peek(path: Annotated[str, Touches("fs.read")]) -> str:
+    """Look at a file."""
+    return path
+
+
+@tool(capabilities=["fs.read"], side_effects=["FsRead"])
+async def unlock(path: Annotated[str, Touches("fs.read")], key: Annotated[str, Secret()]) -> str:
+    """Look at a file that is encrypted."""
+    return path + key
+
+
+LINE = 'agents: "writer": add to capabilities: ["fs.read:/etc/passwd"]'
+
+
+def test_a_call_without_a_grant_shows_the_line_to_add_to_who_may_have_it_explained(keep: Keep) -> None:
+    keep.register(peek, unlock)
+    keep.declare_agent("writer", capabilities=["fs.read:./docs"])
+    made = keep.call_sync("peek", {"path": "/etc/passwd"}, agent="writer")
+    hidden = keep.call_sync("unlock", {"path": "/etc/passwd", "key": "hunter2"}, agent="writer")
+
+    async def act(visitor: Visitor) -> list[str]:
+        async def seen(call: str) -> str:
+            page = html.unescape((await visitor.get(f"/ui/calls/{call}")).body.decode())
+            return page[page.index('aria-label="What came of it"') : page.index('<div id="undo"')]
+
+        found = [await seen(made.call_id), await seen(hidden.call_id)]
+        for scopes in (["audit:read", "policies:read"], ["audit:read"]):
+            await visitor.sign_in(token=visitor.operator.tokens.make("a", scopes, agent="ada").text)
+            found.append(await seen(made.call_id))
+        own = visitor.operator.tokens.make("w", ["audit:read", "policies:read"], agent="writer").text
+        await visitor.sign_in(token=own)
+        found.append(await seen(made.call_id))
+        keep.declare_agent("writer", capabilities=["fs.read:/etc"])
+        await visitor.sign_in(token=own)
+        return [*found, await seen(made.call_id)]
+
+    admin, secret, *others, own, granted = visit(keep, act)
+    assert f">{LINE}<" in admin
+    assert "Add to <code>.agent/config.yml</code>, then run <code>toolkeep accept</code>:" in admin
+    assert '<dd class="foreign">fs.read /etc/passwd</dd>' in admin
+    assert '<dt>Holds</dt><dd class="foreign">fs.read:./docs</dd>' in admin
+    assert ["add to capabilities" in page for page in (secret, *others, own, granted)] == [False] * 5
+    assert "As the rules are now, the same call would be permitted." in granted
+
+
+@pytest.mark.parametrize(
+    ("scopes", "agent", "holds", "said"),
+    [
+        (
+            ["admin"],
+            "ada",
+            "./docs",
+            (" bad", "The arguments are valid. writer may still not make the call: "),
+        ),
+        (["admin"], "ada", "/etc", (" good", "The arguments are valid, and writer may make the call.")),
+        (["call", "policies:read"], "ada", "./docs", ("", "The arguments are valid.")),
+        (
+            ["call", "policies:read"],
+            "writer",
+            "./docs",
+            (" bad", "The arguments are valid. writer may still not "),
+        ),
+        (["call"], "writer", "./docs", ("", "The arguments are valid.")),
+    ],
+)
+def test_trying_a_refused_call_again_says_whether_its_agent_may_make_it(
+    keep: Keep, scopes: list[str], agent: str, holds: str, said: tuple[str, str]
+) -> None:
+    keep.register(peek)
+    keep.declare_agent("ada", capabilities=["fs.read:/"])
+    keep.declare_agent("writer", capabilities=[f"fs.read:{holds}"])
+
+    async def act(visitor: Visitor) -> str:
+        await visitor.sign_in(token=visitor.operator.tokens.make("a token", scopes, agent=agent).text)
+        await visitor.open_tab()
+        sent = {"mode": "json", "text": '{"path": "/etc/passwd"}', "act": "check", "original": "writer"}
+        return html.unescape((await visitor.post("/ui/tools/peek:try", sent)).body.decode())
+
+    page = visit(keep, act)
+    (message,) = re.findall(r'<div class="message([^"]*)".*?<strong>([^<]*)', page)
+    assert (message[0], message[1][: len(said[1])]) == said
+    assert ("Whether writer may make the call was not checked." in page) == (not said[0])
+    assert f"Call as {agent}</button>" in page
+    assert page.count('name="original" value="writer"') == 2  # for whoever corrects it, and checks again
 
 
 @pytest.mark.spec("WEB-2")
@@ -102,8 +190,15 @@ def test_a_call_is_explained_tried_again_and_copied_and_back_leads_to_the_filter
     expect(page.get_by_role("heading", name="What happened")).to_be_visible()
     page.get_by_role("button", name="Explain").click()
     expect(page.locator("#explained")).to_contain_text("writer may not make this call of price")
-    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="The decision as the rules are now")).to_be_focused()
+    page.get_by_role("button", name="Try again as operator").click()
     expect(page.locator("#try")).to_contain_text("must be an integer")
+    expect(page.get_by_role("heading", name="Try again as operator")).to_be_focused()
+    expect(page.get_by_role("button", name="Call as operator")).to_be_visible()
+    page.get_by_role("button", name="Close Try again as operator").click()
+    expect(page.locator("#again-card")).to_be_hidden()
+    expect(page.get_by_role("button", name="Try again as operator", exact=True)).to_be_focused()
+    expect(page.locator("#explained-card")).to_be_visible()
     # The page's own permissions policy lets nothing read the clipboard.
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     for label, begin in (("Copy as curl", "curl "), ("Copy as Python", "import os")):

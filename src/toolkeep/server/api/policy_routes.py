@@ -94,6 +94,9 @@ class ExplainedCall(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[dict[str, Any]]
     asks: dict[str, Any]
     changes: list[str]
+    """What would have to change; the first gives the `line`, if there is one."""
+    line: str
+    """The line of the configuration that grants all that the agent lacks; empty if a grant would not do."""
     flow: dict[str, Any] | None
     """What policies could read of the session, if the keep watches sessions."""
 
@@ -160,7 +163,7 @@ def _without_places(explained: ExplainedCall) -> ExplainedCall:
         return explained
     said = [] if explained.refusal is None else [explained.refusal["message"]]
     held = [touch for touch in explained.touches if not touch["objections"]]
-    return msgspec.structs.replace(explained, touches=held, policies=[], changes=said)
+    return msgspec.structs.replace(explained, touches=held, policies=[], changes=said, line="")
 
 
 def _explained(keep: Keep, agent: str, owner: str, body: ExplainBody) -> ExplainedCall:
@@ -213,6 +216,7 @@ def _shown(agent: str, tool: str, explained: Explanation, asked: ApprovalPreview
             "spared_by": explained.spared_by,
         },
         changes=list(explained.changes),
+        line=explained.line,
         flow=msgspec.to_builtins(decision.flow) if (decision := outcome.decision) and decision.flow else None,
     )
 

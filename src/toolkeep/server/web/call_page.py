@@ -13,8 +13,9 @@ from toolkeep.audit.record_kinds import STAGES
 from toolkeep.errors import TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.limits import BODY_ARGUMENT_BYTES, KIB
-from toolkeep.server.api import approval_routes, audit_routes
+from toolkeep.server.api import approval_routes, audit_routes, policy_routes
 from toolkeep.server.api.common_parameters import ID
+from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service
@@ -64,6 +65,9 @@ async def _call(service: Service, request: PageRequest) -> Response:
     first = found.records[0].record
     tool = service.keep.try_get(str(first.get("tool", "")))
     has_arguments = found.arguments is not None and found.is_whole
+    explained = await _explained(service, request.caller, found)
+    kinds = {touch["capability"] for touch in explained.touches} if explained else set()
+    grant = service.keep.agents.get(str(first.get("agent")))
     return request.renderer.page(
         request,
         "call.html",
@@ -77,9 +81,32 @@ async def _call(service: Service, request: PageRequest) -> Response:
         arguments=_json(found.arguments) if has_arguments and tool else "",
         copies=_copies(request.base(service.base), first, found.arguments) if has_arguments else (),
         steps=_steps(found),
+        explained=explained,
+        holds=[str(one) for one in grant.capabilities if one.kind in kinds] if grant else [],
         highlighted=highlighted,
         has_writes=await has_writes(service, request.caller, call=call_id),
     )
+
+
+async def _explained(
+    service: Service, caller: Caller, found: audit_routes.CallRecords
+) -> policy_routes.ExplainedCall | None:
+    """The decision on a call that was denied, as the rules are now; None if unknown, or not told."""
+    first, last = found.records[0].record, found.records[-1].record
+    agent = str(first.get("agent", ""))
+    is_denied = found.outcome == "refused" and Code.NOT_PERMITTED in (last.get("codes") or ())
+    is_told = caller.has_scope(Scope.POLICIES_READ) and (
+        agent == caller.agent or caller.has_scope(Scope.ADMIN)
+    )
+    is_kept = found.is_whole and isinstance(found.arguments, dict)
+    if not (is_denied and is_told and is_kept):
+        return None
+    body = policy_routes.ExplainBody(tool=str(first["tool"]), arguments=found.arguments, agent=agent)
+    explained = await policy_routes.explain_call(service.keep, caller, body)
+    if explained.refusal is not None:
+        return explained if explained.changes != [explained.refusal["message"]] else None
+    # What the call's session had read then may be what denied it, and is not part of this decision.
+    return explained if service.keep.authorizer.flow is None else None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from toolkeep.approval.question import Question
 from toolkeep.audit.call_verdict import remedy_for
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, ToolResult
 from toolkeep.definitions.secret_subschemas import has_secret
-from toolkeep.server.api import call_routes, open_calls, tool_routes
+from toolkeep.server.api import call_routes, open_calls, policy_routes, tool_routes
 from toolkeep.server.api.common_parameters import ID, NAME
 from toolkeep.server.api.session_routes import ANY_SESSION
 from toolkeep.server.http.responses import Response, json_bytes, send_response
@@ -45,6 +45,11 @@ class Attempt(msgspec.Struct, kw_only=True):
     """By the id of a field; empty: about the call as a whole."""
     refusal: Refusal | None = None
     checked: CheckedCall | None = None
+    original: str = ""
+    """The agent whose refused call is tried again."""
+    decided_for: str = ""
+    decision: policy_routes.ExplainedCall | None = None
+    """Whether that agent may make the checked call; None if the person may not know."""
     result: ToolResult | None = None
     waiting: open_calls.CallView | None = None
     is_repaired: bool = False
@@ -80,7 +85,19 @@ async def _try(service: Service, request: PageRequest) -> Response | None:
             return await _call(service, request, attempt, arguments)
         else:
             attempt.checked = checked
+            await _decide(service, request, attempt, arguments)
     return _shown(request, attempt)
+
+
+async def _decide(service: Service, request: PageRequest, attempt: Attempt, arguments: bytes) -> None:
+    """Decide on a valid call: of the agent whose call is tried again, else of the person's own."""
+    caller = request.caller
+    agent = attempt.decided_for = attempt.original or caller.agent
+    if caller.has_scope(Scope.POLICIES_READ) and (agent == caller.agent or caller.has_scope(Scope.ADMIN)):
+        body = policy_routes.ExplainBody(
+            tool=attempt.tool.name, arguments=jiter.from_json(arguments), agent=agent
+        )
+        attempt.decision = await policy_routes.explain_call(service.keep, caller, body)
 
 
 def _fill(attempt: Attempt) -> None:
@@ -105,7 +122,8 @@ def read_attempt(service: Service, request: PageRequest, name: str, form: Form) 
     tool = tool_routes.find_tool(service.keep, request.caller, name)
     shown = tool_routes.public_definition(tool)["parameters"]
     mode: Mode = "json" if form.get("mode") == "json" else "form"
-    return Attempt(tool=tool, fields=fields_of(tool.definition.parameters, shown), mode=mode)
+    fields = fields_of(tool.definition.parameters, shown)
+    return Attempt(tool=tool, fields=fields, mode=mode, original=form.get("original"))
 
 
 def _arguments(attempt: Attempt, form: Form) -> bytes | None:

@@ -129,6 +129,7 @@ document.addEventListener("htmx:before:swap", (event) => {
 });
 
 document.addEventListener("htmx:after:swap", ({ detail }) => {
+  begin(detail.ctx);
   // A refusal of what nobody clicked, as of a check while typing, takes nobody's focus.
   if (!/click|submit/.test(detail.ctx.sourceEvent?.type)) document.querySelector("#messages [data-focus]")?.removeAttribute("data-focus");
   settle(document);
@@ -136,6 +137,14 @@ document.addEventListener("htmx:after:swap", ({ detail }) => {
   if (focused && document.activeElement === body) document.getElementById(focused)?.focus({ preventScroll: true });
   showWaiting();
 });
+
+// What fills a card that was closed begins at its heading, unless it has a button for what comes next.
+function begin({ sourceElement, target }) {
+  const card = target.closest?.(".closable");
+  if (!card || card.contains(sourceElement) || card.querySelector("button[data-focus]")) return;
+  card.querySelector("[data-focus]")?.removeAttribute("data-focus");
+  card.querySelector("h2").dataset.focus = "";
+}
 
 // The bar of long work is for eyes; others are told. What a person did not begin is not worth a word.
 const WORKING = "Working";
@@ -174,6 +183,11 @@ document.addEventListener("click", async (event) => {
   else if ("why" in button.dataset) showWhy(button);
   else if ("line" in button.dataset) (await import(body.dataset.editor)).goTo(button);
   else if ("dismissStart" in button.dataset) dismissStart();
+  else if ("close" in button.dataset) {
+    const card = button.closest(".closable");
+    card.querySelector("[role=status]").replaceChildren();
+    document.querySelector(`[aria-controls=${card.id}]`).focus();
+  }
 });
 
 async function copy(button) {
