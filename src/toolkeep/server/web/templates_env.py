@@ -254,7 +254,7 @@ def pretty(value: Any) -> str:
 
 
 def when(moment: str | float | datetime | None) -> Markup:
-    """A `<time>` element in the reader's time zone; UTC without scripts."""
+    """A `<time>` element in the reader's time zone; until scripts run, UTC in about as many characters."""
     if moment is None or moment == "":
         return Markup("—")
     try:
@@ -262,8 +262,15 @@ def when(moment: str | float | datetime | None) -> Markup:
     except ValueError:
         return escape(_seen(str(moment)))
     return Markup('<time datetime="{}">{}</time>').format(
-        found.isoformat(timespec="milliseconds"), found.strftime("%Y-%m-%d %H:%M:%S UTC")
+        found.isoformat(timespec="milliseconds"), found.strftime(f"{_day_format(found)}%H:%M:%S UTC")
     )
+
+
+def _day_format(moment: datetime) -> str:
+    now = datetime.now(UTC)
+    if moment.date() == now.date():
+        return ""
+    return "%b %d, " if moment.year == now.year else "%b %d, %Y, "
 
 
 def _moment(moment: str | float | datetime) -> datetime:

@@ -115,7 +115,6 @@ function nameNotify() {
   notify.setAttribute("aria-pressed", String(isOn));
   notify.textContent = Notification.permission === "denied" ? "The browser forbids notifications" : isOn ? "Notifying" : "Notify me";
   notify.disabled = Notification.permission === "denied";
-  notify.hidden = false;
 }
 
 if ("Notification" in window) {
@@ -126,4 +125,4 @@ if ("Notification" in window) {
     localStorage.setItem("toolkeep.notify", isOn ? "off" : "on");
     nameNotify();
   });
-}
+} else notify.remove();

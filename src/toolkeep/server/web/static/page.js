@@ -449,7 +449,7 @@ for (const type of ["input", "change"]) document.addEventListener(type, takeZone
 
 if (document.documentElement.dataset.start === "off" && location.pathname === "/ui/") document.getElementById("start")?.remove();
 settle(document);
-listen();
+document.addEventListener("DOMContentLoaded", listen); // htmx is there then
 const themeButton = document.getElementById("theme");
 if (themeButton) nameTheme(themeButton, document.documentElement.dataset.theme ?? "system");
 
