@@ -122,6 +122,16 @@ def nats() -> "Iterator[NatsServer]":
         yield running
 
 
+@pytest.fixture
+def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers tell of what they refused, and servers record it, sooner than each second and minute."""
+    from toolkeep.fleet_worker import worker
+    from toolkeep.keep import refusal_counts
+
+    monkeypatch.setattr(worker, "_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(refusal_counts, "_TELL_SECONDS", 0.05)
+
+
 @pytest.fixture(scope="session")
 def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SQLite store in which all tables are made: making them takes longer than most tests."""

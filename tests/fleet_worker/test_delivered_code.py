@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.execution import wat
+from tests.fleet.code_sending import LEVELS, sending
 from tests.fleet.nats_server import NatsServer, nats_server
 from tests.fleet.running import Server, made_worker, new_key, running, trusted
 from toolkeep import Code, Keep, ToolDefinition, WasmTool, tool
@@ -30,7 +31,6 @@ from toolkeep.registry.tool_provider import FILES
 
 pytestmark = pytest.mark.spec("SCL-3")
 
-LEVELS = ("standard", "strict", "wasm")
 FILE = '''
 from pathlib import Path
 from sent_words.loud import louder
@@ -117,23 +117,20 @@ def _request(keep: Keep, name: str, **changed: Any) -> tuple[Install, Bundle]:
     return msgspec.structs.replace(request, **changed), bundle
 
 
-def test_code_that_is_not_what_a_server_may_send_is_refused(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("_told_soon")
+def test_code_that_is_not_what_a_server_may_send_is_refused_and_recorded(
+    stored: NatsServer, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(project.parent))
-    server = TrustedServer(key="k", code=True)
-    with Keep() as keep, Keep() as own:
+    attacks: list[tuple[str, Install, bytes]] = []
+    with Keep() as keep:
         load(keep, project)
-        delivered = DeliveredCode(own, LEVELS)
         good, bundle = _request(keep, "sent_shout")
         replace = msgspec.structs.replace
         claim, files = good.tool, bundle.files
 
-        def refused(why: str, request: Install = good, of: Any = bundle, by: TrustedServer = server) -> None:
-            packed = of if isinstance(of, bytes) else msgspec.msgpack.encode(of)
-            with pytest.raises(CodeRefused, match=why):
-                delivered.install(by, request, packed)
-            assert "sent_shout" not in {one.name for one in own.tools()}
+        def refused(why: str, request: Install = good, of: Any = bundle) -> None:
+            attacks.append((why, request, of if isinstance(of, bytes) else msgspec.msgpack.encode(of)))
 
         def with_file(name: str) -> Bundle:
             return replace(bundle, files={**files, name: b"x"})
@@ -143,8 +140,6 @@ def test_code_that_is_not_what_a_server_may_send_is_refused(
             data = msgspec.json.encode(definition.to_dict())
             return replace(good, definition=data, tool=replace(claim, definition_hash=definition.hash))
 
-        refused("may not install", by=replace(server, code=False))
-        refused("may not install", by=replace(server, tools=("other",)))
         refused("definition is not", replace(good, tool=replace(claim, definition_hash="0" * 64)))
         refused("definition cannot", replace(good, definition=b"{"))
         refused("code is not", replace(good, tool=replace(claim, code_hash="0" * 64)))
@@ -180,13 +175,38 @@ def test_code_that_is_not_what_a_server_may_send_is_refused(
             of=replace(bundle, files=changed, target="sent_words.loud", reference="louder"),
         )
 
+    packed = msgspec.msgpack.encode(bundle)
+
+    def holding() -> Keep:
         held = Keep()
         held.register(sent_shout)
-        with held, pytest.raises(CodeRefused, match="already registered"):
-            DeliveredCode(held, LEVELS).install(server, good, msgspec.msgpack.encode(bundle))
-        delivered.install(server, good, msgspec.msgpack.encode(bundle))
-        assert "sent_shout" in {one.name for one in own.tools()}
-        delivered.close()
+        return held
+
+    async def main() -> None:
+        async with sending(stored) as sender:
+            for why, request, of in attacks:
+                told = await sender.install(request, of)
+                assert why in told, (why, told)
+                assert sender.worker.keep.try_get("sent_shout") is None
+            await sender.recorded()
+            assert await sender.install(good, packed) == ""
+            assert sender.worker.keep.try_get("sent_shout") is not None
+        async with sending(stored, holding) as sender:
+            assert "already registered" in await sender.install(good, packed)
+            await sender.recorded()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("changed", [{"code": False}, {"tools": ("other",)}])
+def test_code_of_a_server_that_may_not_send_it_is_refused(project: Path, changed: dict[str, Any]) -> None:
+    server = msgspec.structs.replace(TrustedServer(key="k", code=True), **changed)
+    with Keep() as keep, Keep() as own:
+        load(keep, project)
+        request, bundle = _request(keep, "sent_shout")
+        with pytest.raises(CodeRefused, match="may not install"):
+            DeliveredCode(own, LEVELS).install(server, request, msgspec.msgpack.encode(bundle))
+        assert not own.tools()
 
 
 @tool(effects="none")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from markupsafe import _speedups
 from msgspec.structs import replace
 
 from tests.conftest import ROOT
+from tests.fleet.code_sending import sending
 from tests.fleet.nats_server import NatsServer, nats_server
 from tests.fleet.packages import GREET, Site, write
 from tests.fleet.running import Server, made_worker, new_key, running, trusted, until
@@ -26,7 +28,7 @@ from toolkeep.fleet.code_bundle import Bundle, machine_here, pack
 from toolkeep.fleet.identity import PrivateKey, PublicKey
 from toolkeep.fleet.installed_package import Pin
 from toolkeep.fleet.messages import Claim, Install, StoredBody
-from toolkeep.fleet_worker.delivered_code import CodeRefused, DeliveredCode
+from toolkeep.fleet_worker.delivered_code import DeliveredCode
 
 pytestmark = pytest.mark.spec("SCL-3")
 
@@ -209,17 +211,21 @@ LIBRARY = "greet_tools/fast.cpython-399-riscv64-linux-gnu.so"
         ("code is not that of its hash", changed_file),
     ],
 )
-def test_a_package_that_is_not_what_a_server_may_send_is_refused(
-    site: Site, why: str, attack: Callable[[Sent], Sent]
+@pytest.mark.usefixtures("_told_soon")
+def test_a_package_that_is_not_what_a_server_may_send_is_refused_and_recorded(
+    stored: NatsServer, site: Site, why: str, attack: Callable[[Sent], Sent]
 ) -> None:
     site.install("greet-tools", files=GREET)
     sent = attack(Sent(site))
-    with Keep() as own:
-        delivered = DeliveredCode(own, LEVELS)
-        with pytest.raises(CodeRefused, match=why):
-            sent.install(delivered)
-        assert "greet" not in {one.name for one in own.tools()}
-        delivered.close()
+
+    async def main() -> None:
+        async with sending(stored) as sender:
+            told = await sender.install(sent.request, msgspec.msgpack.encode(sent.bundle))
+            assert re.search(why, told), told
+            assert "greet" not in {one.name for one in sender.worker.keep.tools()}
+            await sender.recorded()
+
+    asyncio.run(main())
 
 
 def test_an_extension_module_for_this_machine_passes_that_check_only(site: Site) -> None:
@@ -307,5 +313,7 @@ def test_a_worker_without_the_package_runs_its_tool_or_says_what_it_lacks(
                 assert diagnosis is not None
                 assert diagnosis.detail == f"worker 'one': {why}"
                 assert why not in result.text
+                (refused,) = [one for one in server.said("RefusedElsewhere") if one["reason"] == why]
+                assert (refused["worker"], refused["what"]) == ("one", "code")
 
     asyncio.run(main())

@@ -526,14 +526,17 @@ class Dispatcher:
 
     def _on_announcement(self, _: str, frame: bytes) -> None:
         """Say hello to a trusted worker that is new, or was started again."""
+        name = ""
         try:
             announced = read_announce(frame)
             known = self._known.get(PublicKey(announced.worker).token)
             if known is None or not known.needs_hello(announced.boot):
-                return
+                return  # of a worker of other servers, or one more of the same: most are not checked
+            name = known.trusted.name
             check_announce(frame, known.key)
-        except (FrameInvalid, ValueError):
-            return  # anybody can say anything here
+        except (FrameInvalid, ValueError) as error:
+            self._refused(Refused(name, str(error)))
+            return
         known.opened_at = time.monotonic()
         self._hellos += 1
         known.opening = Opening(

@@ -4,20 +4,35 @@ import asyncio
 import contextlib
 import os
 import random
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from tests.fleet.nats_server import NatsServer, nats_server
-from tests.fleet.running import RogueServer, Server, made_worker, new_key, running, tapped, trusted, until
+from tests.fleet.running import (
+    RogueServer,
+    Server,
+    made_worker,
+    new_key,
+    recorded,
+    refused_elsewhere,
+    running,
+    tapped,
+    trusted,
+    until,
+)
+from tests.fleet.test_object_store import LARGE, both
 from toolkeep import Code
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.definitions.capability import Capability
 from toolkeep.fleet import subjects
-from toolkeep.fleet.messages import PROTOCOL, SHAPE
+from toolkeep.fleet.messages import NO_ARGUMENTS, PROTOCOL, SHAPE, StoredBody
+from toolkeep.fleet.object_store import BUCKET, BodyStore
 from toolkeep.fleet.sealed_session import HELLO, SEALED, Hello, _signed, announce
 from toolkeep.policy.policy_settings import Grant
 
@@ -83,6 +98,10 @@ def test_frames_that_are_lost_or_come_twice_run_no_call_twice(
             lines = (tmp_path / "notes").read_text().split()
             assert len(lines) == len(set(lines))
             assert {result.value for result in results if result.status == "ok"} <= set(lines)
+            if way == "duplicates":
+                twice = ("frame", "it was sent before", key.public.token)
+                await until(lambda: refused_elsewhere(server)[twice])
+                assert {one["reason"] for one in server.said("WorkerRefused")} >= {"it was sent before"}
             lost = {Code.WORKER_UNAVAILABLE, Code.OUTCOME_UNKNOWN} if way == "drops" else set()
             assert {result.code for result in results if result.status != "ok"} <= lost
 
@@ -125,10 +144,14 @@ def test_floods_stop_nobody_elses_calls(nats: NatsServer, caplog: pytest.LogCapt
             assert (await server.call("shout", {"text": "still"})).value == "STILL"
             await tap.client.flush()
             assert (await server.call("shout", {"text": "here"})).value == "HERE"
+            kinds = {("frame", reason, "") for reason in ("it is of no session", "its server is not trusted")}
+            await until(lambda: refused_elsewhere(server).keys() >= kinds)
         # Told, and the logs do not fill.
         told = server.said("WorkerRefused")
         assert sum(one["count"] for one in told) == 300
         assert len(told) == 2
+        elsewhere = Counter(one["reason"] for one in server.said("RefusedElsewhere"))
+        assert max(elsewhere.values()) <= 2
 
     asyncio.run(main())
     refused = [one for one in caplog.messages if one == "a frame was refused"]
@@ -148,9 +171,7 @@ authorization {{
 """
 
 
-def test_a_stolen_credential_of_nats_runs_nothing_and_answers_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stolen_credential_of_nats_runs_nothing_and_answers_nothing(tmp_path: Path) -> None:
     """Accounts need no more than their own subjects, and one that has all of them is no server and no worker."""
 
     async def main(nats: NatsServer) -> None:
@@ -175,6 +196,11 @@ def test_a_stolen_credential_of_nats_runs_nothing_and_answers_nothing(
             await spy.client.flush()
             assert (await whole.call("shout", {"text": "on"})).value == "ON"
             assert len(whole.said("RanElsewhere")) == 2
+            kinds = {
+                ("frame", "its server is not trusted", ""),
+                ("frame", "it was sent before", server.public.token),
+            }
+            await until(lambda: refused_elsewhere(whole).keys() >= kinds)
         assert whole.said("WorkerRefused")
 
     server, one = new_key(), new_key()
@@ -182,6 +208,56 @@ def test_a_stolen_credential_of_nats_runs_nothing_and_answers_nothing(
     config.write_text(CONFIG.format(server=server.public.token, worker=one.public.token))
     with nats_server("-c", str(config)) as nats:
         asyncio.run(main(nats))
-    reasons = {one.reason for one in caplog.records if one.message == "a frame was refused"}  # type: ignore[attr-defined]
-    assert any("is not trusted" in reason for reason in reasons)
-    assert "it was sent before" in reasons
+
+
+async def _deleted(bucket: Any, name: str) -> None:
+    await bucket.delete(name)
+
+
+async def _replaced(bucket: Any, name: str) -> None:
+    await bucket.put(name, bytes(len(LARGE)))
+
+
+@pytest.mark.usefixtures("_told_soon")
+@pytest.mark.parametrize("attack", [_deleted, _replaced])
+def test_bodies_that_a_stolen_credential_deletes_or_replaces_end_their_call_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: Callable[[Any, str], Awaitable[None]]
+) -> None:
+    put, bodies, is_on = BodyStore.put, list[str](), [True, False]
+    assert BodyStore.take.__kwdefaults__ is not None
+    monkeypatch.setitem(BodyStore.take.__kwdefaults__, "patience_s", 0.5)
+
+    async def main(nats: NatsServer) -> None:
+        thief = Client()
+        await thief.connect([nats.url])
+
+        async def put_and_attacked(self: BodyStore, body: bytes, **options: Any) -> StoredBody:
+            stored = await put(self, body, **options)
+            bodies.append(stored.name)
+            if is_on.pop(0):
+                await attack(await thief.jetstream().object_store(BUCKET), stored.name)
+            return stored
+
+        monkeypatch.setattr(BodyStore, "put", put_and_attacked)
+        async with both(nats) as server:
+            own = server.key.public.token
+            # The arguments: nothing ran, as its worker says.
+            refused = await server.call("repeat", {"text": LARGE, "times": 1})
+            assert refused.code is Code.WORKER_UNAVAILABLE
+            await recorded(server, ("job", NO_ARGUMENTS, own))
+            (told,) = [one for one in server.said("RefusedElsewhere") if one["call"]]
+            assert (told["call"], told["worker"], told["server"]) == (refused.call_id, "one", own)
+            assert told["reason"].startswith(f"{NO_ARGUMENTS}: ")
+            # The result: it ran.
+            is_on[:] = [True]
+            lost = await server.call("repeat", {"text": "x", "times": len(LARGE) * 2})
+            assert lost.code is Code.OUTCOME_UNKNOWN
+            ran, completed = server.said("RanElsewhere")[-1], server.said("ToolCompleted")[-1]
+            assert (ran["call"], ran["worker"], completed["codes"]) == (lost.call_id, "one", [lost.code])
+            is_on[:] = [False, False]
+            assert (await server.call("repeat", {"text": LARGE, "times": 1})).value == LARGE
+        await thief.close()
+        assert len(bodies) == 4
+
+    with nats_server(store=tmp_path) as nats:
+        asyncio.run(main(nats))

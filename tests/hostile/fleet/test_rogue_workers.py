@@ -31,6 +31,7 @@ from toolkeep.fleet.messages import (
     REFUSAL_KINDS,
     Claim,
     Heartbeat,
+    InstallResult,
     Job,
     NotRun,
     OutputChunk,
@@ -53,6 +54,15 @@ class Scene:
 
     def call(self, text: str = "hi", **options: Any) -> "asyncio.Task[Any]":
         return asyncio.create_task(self.server.call("shout", {"text": text}, **options))
+
+    async def ended(self, call: "asyncio.Task[Any]", code: Code) -> None:
+        """A call ends so, and the log says it, with who answered if somebody did."""
+        result = await call
+        assert result.code is code
+        (completed,) = [one for one in self.server.said("ToolCompleted") if one["call"] == result.call_id]
+        assert completed["codes"] == [code]
+        ran = [one["worker"] for one in self.server.said("RanElsewhere") if one["call"] == result.call_id]
+        assert ran == (["one"] if code is Code.OUTPUT_INVALID else [])
 
 
 async def scene(nats: NatsServer, attack: Callable[[Scene], Awaitable[None]], **may: Any) -> list[str]:
@@ -235,6 +245,10 @@ ANSWERS: dict[str, tuple[Callable[[Scene, Job], Awaitable[None]], list[str]]] = 
     "a welcome to no hello": (_welcome_again, ["nobody said hello"]),
     "by another worker": (_by_another, ["it answers no job that it has"]),
     "that would fill the log": (_long_answer, [UNREADABLE] * 3),
+    "that it installed what nobody sent": (
+        lambda scene, _: scene.rogue.say(InstallResult(scene.rogue.claims.tools[0])),
+        ["it installs code that nobody sent"],
+    ),
     "with a report of more kinds than there are": (
         _many_kinds,
         ["it reports more kinds of refusals than there are"] * REFUSAL_KINDS,
@@ -288,13 +302,13 @@ def test_a_worker_that_answers_twice_or_otherwise_than_it_was_asked(nats: NatsSe
             call = scene.call()
             job = await rogue.hear(Job)
             await rogue.say(rogue.answer(job, isolation=isolation))
-            assert (await call).code is Code.OUTPUT_INVALID
+            await scene.ended(call, Code.OUTPUT_INVALID)
         # Not data.
         for body in (b"{", BOMB, b"\xff"):  # another tool: failures open the circuit of the first
             call = asyncio.create_task(scene.server.call("wait", {"seconds": 0}))
             job = await rogue.hear(Job)
             await rogue.say(rogue.answer(job, body))
-            assert (await call).code is Code.OUTPUT_INVALID
+            await scene.ended(call, Code.OUTPUT_INVALID)
         # Chunks that are not JSON do not reach who listens.
         chunks: list[Any] = []
         counting = asyncio.create_task(scene.server.call("count", {"to": 1}, on_output=chunks.append))
@@ -309,7 +323,7 @@ def test_a_worker_that_answers_twice_or_otherwise_than_it_was_asked(nats: NatsSe
         ended = messages.Failure("", "", is_cancelled=True)
         acting = asyncio.create_task(scene.server.call("act", {"seconds": 0}))
         await rogue.say(rogue.answer(await rogue.hear(Job), failure=ended))
-        assert (await acting).code is Code.OUTCOME_UNKNOWN
+        await scene.ended(acting, Code.OUTCOME_UNKNOWN)
         call = asyncio.create_task(scene.server.call("wait", {"seconds": 0}))
         await rogue.say(rogue.answer(await rogue.hear(Job), failure=ended))
         await rogue.say(rogue.answer(await rogue.hear(Job), b'"waited"'))
@@ -319,7 +333,7 @@ def test_a_worker_that_answers_twice_or_otherwise_than_it_was_asked(nats: NatsSe
         for _ in range(5):
             job = await rogue.hear(Job)
             await rogue.say(NotRun(job.id, messages.NO_LEASE))
-        assert (await call).code is Code.WORKER_UNAVAILABLE
+        await scene.ended(call, Code.WORKER_UNAVAILABLE)
 
     told = asyncio.run(scene(nats, attack))
     assert sorted(told) == [
@@ -338,7 +352,7 @@ def test_an_announcement_of_another_opens_and_ends_nothing(
         own = subjects.announcement(rogue.key.public)
         async with tapped(nats, subjects.to_worker(scene.other.public)) as victim:
             stranger, forged = announce(new_key(), b"x"), announce(scene.other, b"x")
-            odd = (b"", b"\x01", b"\x01" * 65 + BOMB, b"\x01" + os.urandom(1000), stranger)
+            odd = (b"", b"\x01", b"\x01" * 65 + BOMB, b"\x01" + bytes(1000), stranger)
             await rogue.tap.send(own, *odd, b"\x01" + bytes(64) + forged[65:], flipped(forged, -1))
             await rogue.open()
             await until(lambda: dispatcher.workers["one"][1])
@@ -355,7 +369,7 @@ def test_an_announcement_of_another_opens_and_ends_nothing(
         assert (await call).value == "HI"
         assert dispatcher.workers["one"][1] is session
 
-    assert asyncio.run(scene(nats, attack)) == []
+    assert sorted(asyncio.run(scene(nats, attack))) == [UNREADABLE] * 4 + [NOT_SIGNED] * 2
 
 
 def test_an_agent_that_the_key_of_a_worker_may_not_serve_is_not_sent_to_it(
@@ -365,10 +379,7 @@ def test_an_agent_that_the_key_of_a_worker_may_not_serve_is_not_sent_to_it(
 
     async def attack(scene: Scene) -> None:
         await scene.rogue.open()
-        refused = await scene.call()
-        assert refused.code is Code.WORKER_UNAVAILABLE
-        completed = scene.server.said("ToolCompleted")[-1]
-        assert (completed["call"], completed["codes"]) == (refused.call_id, [Code.WORKER_UNAVAILABLE])
+        await scene.ended(scene.call(), Code.WORKER_UNAVAILABLE)
 
     assert asyncio.run(scene(nats, attack, agents=("ada",))) == []
 
