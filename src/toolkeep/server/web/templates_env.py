@@ -292,4 +292,4 @@ def input_type(field: Field, typed: str) -> str:
 
 def words(text: str) -> str:
     """`file_system` as words."""
-    return "defined here" if text == "hand" else str(text).replace("_", " ")
+    return "not imported" if text == "hand" else str(text).replace("_", " ")
