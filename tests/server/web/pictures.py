@@ -237,7 +237,7 @@ def look(browser: Browser, world: World, options: argparse.Namespace) -> None:
 
 ILLUSTRATED = (
     "overview", "start", "approval", "tools", "tool", "changed-tool", "new-definition", "agents", "agent", "audit",
-    "call", "sessions", "session", "policies", "new-policies", "workers", "tokens", "sign-in",
+    "call", "sessions", "session", "policies", "new-policies", "workers", "tokens",
 )  # fmt: skip
 """The pages that the documentation shows."""
 
@@ -254,11 +254,11 @@ def illustrate(browser: Browser, world: World) -> None:
     found["approval"] = _first(page, ".waiting-list a:has-text('write_file')")
     for name in ILLUSTRATED:
         take(reader, found[name], DOCS / f"{name}.png", whole=False)
+    stranger = Reader(browser.new_context(viewport=viewport, color_scheme="light"), world)
+    take(stranger, found["sign-in"], DOCS / "sign-in.png", whole=False)
     reader.go("/ui/tools/order_status")
-    page.get_by_role("tab", name="JSON").click()
-    page.locator("#as-json .cm-content").click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text('{"ordr": "1042"}')
+    page.get_by_role("tab", name="JSON", exact=True).click()
+    page.get_by_role("textbox", name="Arguments as JSON").fill('{"ordr": 1042}')
     page.locator("#as-json").get_by_role("button", name="Check only").click()
     page.get_by_role("button", name="Take the repair").wait_for()
     page.screenshot(path=DOCS / "repair.png")
