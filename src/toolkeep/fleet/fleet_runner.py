@@ -32,7 +32,9 @@ from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import Failure, Job
 from toolkeep.fleet.sealed_session import FrameInvalid
 from toolkeep.fleet.worker_status import WorkerStatus, status_of
+from toolkeep.limits import MODEL_TEXT_CHARS
 from toolkeep.policy.policy_settings import Grant
+from toolkeep.text.display import truncated_lines
 
 log = logging.getLogger("toolkeep.fleet")
 
@@ -289,15 +291,20 @@ def _raised(failure: Failure) -> Exception:
     """What the worker says as the error that a run here would have raised."""
     if failure.is_cancelled:
         return Cancelled()
+    # A worker that lies would fill results and what is stored beside the log.
+    reason, suggestion, limit, remedy, path = (
+        truncated_lines(text, MODEL_TEXT_CHARS)
+        for text in (failure.reason, failure.suggestion, failure.limit, failure.remedy, failure.path)
+    )
     diagnosis = Diagnosis(
         denied=Denied(failure.denied) if failure.denied in set(Denied) else None,
         subject=failure.subject,
-        limit=failure.limit,
-        remedy=failure.remedy,
+        limit=limit,
+        remedy=remedy,
         detail=failure.detail,
     )
     try:
         code = Code(failure.code)
     except ValueError:
-        return ToolFailed(failure.reason)
-    return RunRefused(code, failure.reason, failure.suggestion, diagnosis, path=failure.path)
+        return ToolFailed(reason)
+    return RunRefused(code, reason, suggestion, diagnosis, path=path)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -24,6 +25,7 @@ from tests.fleet.running import (
 from tests.hostile.fleet.test_rogue_servers import BOMB, ENDLESS, LOW_ORDER, flipped
 from toolkeep import Code
 from toolkeep.config.fleet_settings import TrustedServer
+from toolkeep.definitions.capability import Capability
 from toolkeep.events import RefusedElsewhere
 from toolkeep.fleet import dispatcher, messages, subjects
 from toolkeep.fleet.identity import PrivateKey
@@ -40,6 +42,8 @@ from toolkeep.fleet.messages import (
 )
 from toolkeep.fleet.sealed_session import WELCOME, SealedSession, Welcome, _signed, announce, decline
 from toolkeep.fleet.transcript import Transcript
+from toolkeep.limits import MODEL_TEXT_CHARS
+from toolkeep.policy.policy_settings import Grant
 
 pytestmark = pytest.mark.spec("SCL-4")
 
@@ -344,6 +348,27 @@ def test_a_worker_that_answers_twice_or_otherwise_than_it_was_asked(nats: NatsSe
     ]
 
 
+@pytest.mark.parametrize("code", [Code.TIMED_OUT, Code.NOT_PERMITTED, "of no kind"])
+def test_a_failure_of_a_worker_fills_no_result_and_no_store(nats: NatsServer, code: str) -> None:
+    async def attack(scene: Scene) -> None:
+        await scene.rogue.open()
+        call = scene.call()
+        job, long = await scene.rogue.hear(Job), "\x1b[2J" + "x" * 100_000
+        words: dict[str, Any] = dict.fromkeys(
+            ("reason", "suggestion", "subject", "limit", "remedy", "detail", "path"), long
+        )
+        await scene.rogue.say(scene.rogue.answer(job, failure=messages.Failure(code, denied="file", **words)))
+        result = await call
+        assert len(result.text) <= MODEL_TEXT_CHARS
+        (completed,) = scene.server.said("ToolCompleted")
+        stored = scene.server.record.bodies.get(completed["diagnosis_hash"])
+        for told in (json.dumps(result.to_dict(), ensure_ascii=False), stored.decode()):
+            assert "\x1b" not in told
+            assert len(told) < 30_000
+
+    assert asyncio.run(scene(nats, attack)) == []
+
+
 def test_an_announcement_of_another_opens_and_ends_nothing(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,21 +443,29 @@ def test_the_record_of_a_call_says_which_worker_refused_its_job_and_why(
 def test_a_worker_says_what_it_refuses_of_an_honest_server(nats: NatsServer) -> None:
     async def main() -> None:
         key, worker = new_key(), new_key()
-        server, pinned = (
-            Server(nats, key, [trusted(worker)]),
-            TrustedServer(key=key.public.text, agents=("ada",)),
-        )
+        grant = Grant(capabilities=(Capability("fs.read", "/etc"),))
+        server = Server(nats, key, [trusted(worker)], agents={"ada": grant})
+        pinned = TrustedServer(key=key.public.text, agents=("ada",))
         events: list[Any] = []
         server.keep.subscribe(events.append)
         async with server, running(made_worker(nats, worker, [pinned])):
             refused = await server.call("shout", {"text": "hi"})
             assert refused.code is Code.NOT_RUNNABLE
             await recorded(server, ("job", messages.NOT_GRANTED, key.public.token))
+            # More than the worker lets its server grant.
+            beyond = await server.call("look", {"path": "/etc/hostname"}, agent="ada")
+            assert beyond.code is Code.NOT_PERMITTED
+            (ran,), completed = server.said("RanElsewhere"), server.said("ToolCompleted")[-1]
+            assert (ran["call"], ran["worker"]) == (beyond.call_id, "one")
+            assert (completed["call"], completed["codes"]) == (beyond.call_id, [Code.NOT_PERMITTED])
+            await recorded(
+                server, *(("job", why, key.public.token) for why in (messages.NOT_GRANTED, "not permitted"))
+            )
         (told,) = [one for one in server.said("RefusedElsewhere") if one["call"]]
         assert (told["call"], told["worker"], told["reason"]) == (
             refused.call_id, "one", "not granted: shout for local",
         )  # fmt: skip
-        (event,) = [one for one in events if isinstance(one, RefusedElsewhere)]
+        event, _ = [one for one in events if isinstance(one, RefusedElsewhere)]
         assert (event.worker, event.what, event.reason, event.server, event.count) == (
             "one", "job", messages.NOT_GRANTED, key.public.token, 1,
         )  # fmt: skip
