@@ -3,7 +3,8 @@
     .venv/bin/python bench/page.py [--tools 10000] [--records 100000]
 
 Bytes and requests are those of the first view with nothing cached, as they come over the network. The
-browser has a quarter of this machine's speed, 1.6 Mbit/s and 150 ms.
+browser has a quarter of this machine's speed, 1.6 Mbit/s and 150 ms. The second table is the one of
+docs/page.md.
 """
 
 import argparse
@@ -28,18 +29,25 @@ from toolkeep.server.run_server import Server, bind
 from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
 from toolkeep.stores.api_tokens import MemoryTokens, Tokens
 
-PATHS = (
-    "/ui/",
-    "/ui/approvals",
-    "/ui/tools",
-    "/ui/tools/tool_00001",
-    "/ui/agents",
-    "/ui/audit",
-    "/ui/audit?status=error",
-    "/ui/policies",
-    "/ui/tokens",
-    "/ui/definitions/new",
-)
+VIEWS = {
+    "overview, with charts": "/ui/",
+    "first steps": "/ui/start",
+    "approvals": "/ui/approvals",
+    "tools": "/ui/tools",
+    "a tool": "/ui/tools/tool_00001",
+    "a quarantined tool": "/ui/tools/weather",
+    "new definition": "/ui/definitions/new",
+    "edit a definition": "/ui/definitions/stored",
+    "agents": "/ui/agents",
+    "an agent": "/ui/agents/show?agent=local",
+    "audit": "/ui/audit",
+    "a call": "/ui/calls/{call}",
+    "sessions": "/ui/sessions",
+    "a session": "/ui/sessions/show?agent=local&session=s-1",
+    "policies": "/ui/policies",
+    "policy editor": "/ui/policies/edit",
+    "tokens": "/ui/tokens",
+}
 LISTS = (
     "/ui/tools",
     "/ui/tools?search=invoices+customers",
@@ -55,11 +63,22 @@ LISTS = (
     "/ui/audit?type=PolicyDecision",
     "/ui/audit?since=2026-01-01T00:00:00Z&until=2026-01-02T00:00:00Z",
     "/ui/agents",
+    "/ui/approvals",
 )
 TIMES = """() => new Promise(done => new PerformanceObserver(list => {
     const page = performance.getEntriesByType("navigation")[0];
     done([list.getEntries().at(-1).startTime, page.domContentLoadedEventEnd]);
 }).observe({type: "largest-contentful-paint", buffered: true}))"""
+SHIFT = """() => {
+    const observer = new PerformanceObserver(() => {});
+    observer.observe({type: "layout-shift", buffered: true});
+    const shifts = observer.takeRecords().filter(one => !one.hadRecentInput);
+    return shifts.reduce((sum, one) => sum + one.value, 0);
+}"""
+IS_STILL = """() =>
+    document.getElementById("stream").dataset.state === "live" && !document.querySelector(".htmx-request")"""
+FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+PATIENCE_MS = 180_000
 IN_FLIGHT = 64
 RECORDS_OF_A_CALL = 3
 
@@ -87,6 +106,34 @@ def count_words(text: str) -> int:
     return len(text.split())
 
 
+@tool(danger="medium", effects="writes")
+def order(article: str, pieces: int) -> str:
+    """Order something.
+
+    Args:
+        article: Its name.
+        pieces: How many.
+    """
+    return f"{pieces} of {article}"
+
+
+def prepare(keep: Keep, tools: int) -> None:
+    """Many tools, one that changed at its source, and one that is stored."""
+    keep.register(count_words, order, *map(definition, range(tools)))
+    for description in ("Tell the weather.", "Tell the weather of a place."):
+        data = {"name": "weather", "description": description, "inputSchema": {"type": "object"}}
+        keep.register(ToolDefinition.from_elsewhere(data, origin="met"))
+    keep.create_definition({"name": "stored", "description": "Is stored.", "version": "1.0.0"})
+
+
+async def wait_for_a_person(keep: Keep, is_over: threading.Event) -> None:
+    """A call that waits in the inbox."""
+    call = asyncio.ensure_future(keep.call("order", {"article": "Dune", "pieces": 2}, session="s-1"))
+    await asyncio.to_thread(is_over.wait)
+    call.cancel()
+    await asyncio.wait({call})
+
+
 async def make_calls(keep: Keep, records: int) -> None:
     """Calls until the log holds so many records; each hundredth is refused."""
     numbers = iter(range(records // RECORDS_OF_A_CALL))
@@ -101,27 +148,35 @@ async def make_calls(keep: Keep, records: int) -> None:
 
 
 @contextmanager
-def served(tools: int, records: int) -> Iterator[tuple[str, MemorySignInCodes]]:
-    """A keep with many tools and a long log, and its page."""
+def served(tools: int, records: int) -> Iterator[tuple[str, MemorySignInCodes, str]]:
+    """A keep with many tools, a long log and a call that waits: its address, and a call of the log."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"HOME": folder, "TOOLKEEP_HOME": f"{folder}/state"}
         Path(folder, "project").mkdir()
-        keep = open_keep(project=Path(folder, "project"), approver=defer_to_inbox)
-        keep.register(count_words, *map(definition, range(tools)))
+        keep = open_keep(project=Path(folder, "project"), approver=defer_to_inbox, approval_wait_s=3600)
+        prepare(keep, tools)
         asyncio.run(make_calls(keep, records))
+        call = next(iter(keep.record.log.read_back())).record["call"]
+        is_over = threading.Event()
+        waits = threading.Thread(target=asyncio.run, args=(wait_for_a_person(keep, is_over),))
+        waits.start()
         codes, sock = MemorySignInCodes(), bind("127.0.0.1", 0)
         limits = ServerLimits(grace_s=1)
         server = Server(make_app(keep, Tokens(MemoryTokens()), codes=codes, limits=limits), limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}", codes
-        server.should_exit = True
-        thread.join(30)
-        keep.close()
+        try:
+            yield f"http://127.0.0.1:{sock.getsockname()[1]}", codes, call
+        finally:
+            is_over.set()
+            waits.join()
+            server.should_exit = True
+            thread.join(30)
+            keep.close()
 
 
-def first_view(browser: Browser, url: str, state: Any) -> tuple[int, int, float, float]:
-    """Bytes, requests, when most was drawn, and when it could be used, in milliseconds."""
+def first_view(browser: Browser, url: str, state: Any) -> str:
+    """Bytes, requests, when most was drawn, when it could be used, and how much jumped until all had come."""
     context = browser.new_context(storage_state=state)
     page = context.new_page()
     session = context.new_cdp_session(page)
@@ -133,8 +188,12 @@ def first_view(browser: Browser, url: str, state: Any) -> tuple[int, int, float,
     session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
     page.goto(url, wait_until="load")
     drawn, usable = page.evaluate(TIMES)
+    size, requests = sum(loaded), len(loaded)
+    page.wait_for_function(IS_STILL, timeout=PATIENCE_MS)
+    page.evaluate(FRAMES)
+    shift = page.evaluate(SHIFT)
     context.close()
-    return sum(loaded), len(loaded), drawn, usable
+    return f"{size / 1000:.1f} KB | {requests} | {drawn / 1000:.1f} s | {usable / 1000:.1f} s | {shift:.3f}"
 
 
 def main() -> None:
@@ -142,31 +201,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", type=int, default=10_000)
     parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--views", action="store_true", help="only the second table")
     options = parser.parse_args()
-    with served(options.tools, options.records) as (url, codes), sync_playwright() as playwright:
+    with served(options.tools, options.records) as (url, codes, call), sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.getuid() == 0 else []
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
         context = browser.new_context()
         page = context.new_page()
         page.goto(f"{url}/ui/sign-in#{codes.make()}")
-        page.wait_for_url("**/ui/", timeout=180_000)  # the first view counts the whole log
+        page.wait_for_url("**/ui/", timeout=PATIENCE_MS)  # the first view counts the whole log
         # The index of the log is made since the first view.
         for thread in [thread for thread in threading.enumerate() if thread.name == "toolkeep-index"]:
             thread.join()
         print(f"{options.tools} tools, some {options.records} records\n")
         print("| answer of the server | first | median of 9 |\n| --- | ---: | ---: |")
-        for path in LISTS:
+        for path in () if options.views else LISTS:
             taken = []
             for _ in range(10):
                 began = time.perf_counter()
                 context.request.get(url + path)
                 taken.append((time.perf_counter() - began) * 1000)
             print(f"| `{path}` | {taken[0]:.0f} ms | {statistics.median(taken[1:]):.0f} ms |")
-        print("\n| first view, slowed down | bytes | requests | largest paint | usable |")
-        print("| --- | ---: | ---: | ---: | ---: |")
-        for path in PATHS:
-            size, requests, drawn, usable = first_view(browser, url + path, context.storage_state())
-            print(f"| `{path}` | {size:,} | {requests} | {drawn:.0f} ms | {usable:.0f} ms |")
+        print("\n| page | bytes | requests | largest paint | usable after | layout shift |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: |")
+        for name, path in VIEWS.items():
+            shown = first_view(browser, url + path.format(call=call), context.storage_state())
+            print(f"| {name} | {shown} |")
         browser.close()
 
 

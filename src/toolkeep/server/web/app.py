@@ -292,10 +292,9 @@ class PageApp:
             await send(head)
             await send({"type": "http.response.body", "body": b""})
             return
-        accepted = Headers(scope["headers"]).raw(b"accept-encoding")
-        body = asset.compressed if b"gzip" in accepted else asset.body
-        if body is asset.compressed:
-            headers.append((b"content-encoding", b"gzip"))
+        body, encoding = asset.encoded(Headers(scope["headers"]).raw(b"accept-encoding"))
+        if encoding:
+            headers.append((b"content-encoding", encoding))
         headers += [(b"content-type", asset.content_type), (b"vary", b"accept-encoding"), _FOREVER]
         headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": 200, "headers": headers})

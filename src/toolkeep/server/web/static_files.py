@@ -1,8 +1,9 @@
-"""Static files, our own and vendored: read once, named by hash, compressed once."""
+"""Static files, our own and vendored: read once, without comments, named by hash, compressed once."""
 
 import gzip
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,11 @@ _TYPES: Final = {
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
+_SOURCE_ONLY: Final = {
+    ".css": re.compile(rb"/\*.*?\*/|^[ \t]+", re.DOTALL | re.MULTILINE),
+    ".js": re.compile(rb"^[ \t]*(//.*)?", re.MULTILINE),
+}
+"""Comments and indentation of our files: an eighth of what a browser would load of them. Lines stay."""
 _HASH_CHARS: Final = 12
 """Characters of the hash in a URL: 48 bits tell versions of a file apart. No protection depends on them."""
 
@@ -27,6 +33,15 @@ class Asset(msgspec.Struct, frozen=True):
     body: bytes
     compressed: bytes
     content_type: bytes
+    brotli: bytes | None = None
+    """Of a vendored script, which `scripts/vendor` compressed."""
+
+    def encoded(self, accepted: bytes) -> tuple[bytes, bytes]:
+        """The smallest form of the body that a client accepts, and its content encoding."""
+        codings = {one.partition(b";")[0].strip() for one in accepted.split(b",")}
+        if self.brotli is not None and b"br" in codings:
+            return self.brotli, b"br"
+        return (self.compressed, b"gzip") if b"gzip" in codings else (self.body, b"")
 
 
 class Assets:
@@ -41,8 +56,17 @@ class Assets:
 
     def _add(self, name: str, path: Path) -> None:
         body = path.read_bytes()
+        if path.parent == STATIC and path.suffix in _SOURCE_ONLY:
+            body = _SOURCE_ONLY[path.suffix].sub(b"", body)
         digest = hashlib.sha256(body).hexdigest()[:_HASH_CHARS]
-        asset = Asset(f"{PREFIX}{digest}/{name}", body, gzip.compress(body, 9, mtime=0), _TYPES[path.suffix])
+        brotli = path.with_name(f"{path.name}.br")
+        asset = Asset(
+            path=f"{PREFIX}{digest}/{name}",
+            body=body,
+            compressed=gzip.compress(body, 9, mtime=0),
+            content_type=_TYPES[path.suffix],
+            brotli=brotli.read_bytes() if brotli.exists() else None,
+        )
         self._by_name[name] = self._by_path[asset.path] = asset
 
     def find(self, path: str) -> Asset | None:
