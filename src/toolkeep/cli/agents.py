@@ -59,8 +59,8 @@ def list_command(project: Path | None, *, as_json: bool) -> None:
 def show_command(agent: str, project: Path | None, *, as_json: bool) -> None:
     """Show what AGENT holds, its calls of the last week, and what it may do with each tool, and why.
 
-    A decision holds for every call; one that depends on the arguments names the policies that read them.
-    `toolkeep policy explain` decides about one call.
+    A decision holds for every call whose arguments stay inside the scope that it names. Policies that may
+    change it for some arguments are named. `toolkeep policy explain` decides about one call.
     """
     from toolkeep.cli.token import tokens_of
     from toolkeep.keep.agent_access import access_of

@@ -5,6 +5,7 @@ Decided by the functions that decide which tools an agent is listed (`callable_t
 explain` knows the rest.
 """
 
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -12,15 +13,22 @@ import msgspec
 from toolkeep.approval.approve import reasons_of_tool
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.capability import Capability
-from toolkeep.definitions.vocabulary import ToolState
+from toolkeep.definitions.parameter_marks import TOUCH_FORMS
+from toolkeep.definitions.vocabulary import ToolState, TouchForm
 from toolkeep.keep.keep import Keep
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.callable_tools import lacking
 from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.cedar_schema import CALL
+from toolkeep.policy.grant_advice import line_for_tools
 from toolkeep.policy.policy_set import Policy
+from toolkeep.policy.touched_resources import ANY_SCOPE
 
 Verdict = Literal["allow", "ask", "deny"]
+Cause = Literal["policies", "agent", "withdrawn", "policy", "disabled", "quarantined", "grant", "permission"]
+"""Why every call is denied: no `policies` can be used, the `agent` is not declared, what the tool needs is
+`withdrawn`, a `policy` forbids it or none permits it, the tool is `disabled` or `quarantined`, or the agent
+lacks a `grant` or a `permission`."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +38,13 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     depends_on: tuple[str, ...] = ()
     """Policies that read the arguments, and may decide otherwise for some calls."""
+    limited_to: tuple[str, ...] = ()
+    """The granted capabilities that the arguments have to stay inside; `no KIND` for one that only some calls
+    need and the agent does not hold. A call that names anything else is denied."""
+    cause: Cause | None = None
+    """Of a denial."""
+    line: str = ""
+    """The line of the configuration that grants what the agent lacks."""
 
 
 def access_of(
@@ -41,23 +56,42 @@ def access_of(
     in place of that of the keep, to try another grant.
     """
     if problem:
-        return Access(verdict="deny", why=f"no call is permitted: {problem}")
+        return Access(verdict="deny", cause="policies", why=f"no call is permitted: {problem}")
     authorizer = authorizer or keep.authorizer
     if not authorizer.is_declared(agent):
-        return Access(verdict="deny", why="everything is withdrawn from the agent, or it is not declared")
+        why = "everything is withdrawn from the agent, or it is not declared"
+        return Access(verdict="deny", cause="withdrawn" if agent in keep.withdrawn else "agent", why=why)
     if hidden := authorizer.hidden_by(agent, tool):
-        return Access(verdict="deny", why=f"{_named(hidden)} hides the tool from the agent")
+        why = f"{_named(hidden)} hides the tool from the agent"
+        return Access(verdict="deny", cause="policy", why=why)
     if tool.state is not ToolState.ENABLED:
-        return Access(verdict="deny", why=f"the tool is {tool.state.value}")
+        cause: Cause = "disabled" if tool.state is ToolState.DISABLED else "quarantined"
+        return Access(verdict="deny", cause=cause, why=f"the tool is {tool.state.value}")
     if missing := list(lacking(authorizer.grant_of(agent), tool.definition)):
-        return Access(verdict="deny", why=f"the agent lacks {', '.join(missing)}")
+        return _lacking(keep, authorizer, agent, tool, missing)
     ruled_out = authorizer.ruled_out(agent, tool)
     if ruled_out is not None:
         named = _named(tuple(policy.id for policy in ruled_out))
         reason = "; ".join(policy.reason for policy in ruled_out if policy.reason)
         why = f"{named} forbids it{f': {reason}' if reason else ''}" if ruled_out else "no policy permits it"
-        return Access(verdict="deny", why=why)
+        return Access(verdict="deny", cause="policy", why=why)
     return _permitted(keep, authorizer, agent, tool)
+
+
+def _lacking(
+    keep: Keep, authorizer: Authorizer, agent: str, tool: RegisteredTool, missing: list[str]
+) -> Access:
+    why = f"the agent lacks {', '.join(missing)}"
+    permissions = tool.definition.required_permissions
+    kinds = {one if one in permissions else one.partition(":")[0] for one in missing}
+    if kinds & {
+        one if one in permissions else one.partition(":")[0] for one in keep.withdrawn.get(agent, ())
+    }:
+        return Access(verdict="deny", cause="withdrawn", why=f"{why}, of which something is withdrawn")
+    line = line_for_tools(authorizer.grant_of(agent), agent, [tool.definition])
+    return Access(
+        verdict="deny", cause="permission" if kinds <= set(permissions) else "grant", why=why, line=line
+    )
 
 
 def _permitted(keep: Keep, authorizer: Authorizer, agent: str, tool: RegisteredTool) -> Access:
@@ -68,9 +102,50 @@ def _permitted(keep: Keep, authorizer: Authorizer, agent: str, tool: RegisteredT
     ]
     applying = authorizer.active_policies.engine.policies.applying(CALL, tool.definition, agent)
     reading = tuple(one.id for one in applying if not one.id.startswith(OURS) and _reads_call(one))
-    if why:
-        return Access(verdict="ask", why="; ".join(why), depends_on=reading)
-    return Access(verdict="allow", why="what it needs is granted, and nobody is asked", depends_on=reading)
+    limits, limited_to = _limits(keep, authorizer, agent, tool)
+    verdict: Verdict = "ask" if why else "allow"
+    if limits:
+        said = "; ".join([*why, limits]) if why else f"nobody is asked; {limits}"
+    else:
+        said = "; ".join(why) or "what it needs is granted, and nobody is asked"
+    return Access(verdict=verdict, why=said, depends_on=reading, limited_to=limited_to)
+
+
+def _limits(
+    keep: Keep, authorizer: Authorizer, agent: str, tool: RegisteredTool
+) -> tuple[str, tuple[str, ...]]:
+    """What the arguments may name, in words and as capabilities; empty if that is anything or nothing."""
+    held = [one for one in authorizer.grant_of(agent).capabilities if one.scope not in ANY_SCOPE]
+    words: list[str] = []
+    limited_to: list[str] = []
+    for kind in dict.fromkeys(mark.kind for _, mark in authorizer.touch_plan(tool).marks):
+        granted = [one for one in held if one.kind == kind]
+        if any(one.scope == "/" for one in granted):
+            continue
+        others = _OTHERS[TOUCH_FORMS[kind]]
+        if granted:
+            may = " and ".join(capability_words(_absolute(one, keep.project)) for one in granted)
+            words.append(f"it may {may}; other {others} are denied")
+        else:
+            words.append(f"calls that need {kind} are denied")
+        limited_to += map(str, granted) if granted else [f"no {kind}"]
+    return "; ".join(words), tuple(dict.fromkeys(limited_to))
+
+
+_OTHERS: Final = {
+    TouchForm.PATH: "paths",
+    TouchForm.URL: "hosts",
+    TouchForm.HOST: "hosts",
+    TouchForm.ARGV: "programs",
+    TouchForm.DATABASE: "databases",
+}
+
+
+def _absolute(capability: Capability, project: str) -> Capability:
+    """A granted folder by its whole path."""
+    if TOUCH_FORMS.get(capability.kind) is not TouchForm.PATH:
+        return capability
+    return Capability(capability.kind, str(Path(project, capability.scope)))
 
 
 def _reads_call(policy: Policy) -> bool:

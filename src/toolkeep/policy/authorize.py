@@ -339,7 +339,7 @@ class Authorizer:
         if agent is None:
             return []
         try:
-            plan = self._plan(checked.registered)
+            plan = self.touch_plan(checked.registered)
             touched = plan.touched(checked.arguments, os.getcwd(), self._search)
             for capability in list(plan.wholes(touched)):
                 if capability.scope not in ANY_SCOPE:
@@ -349,7 +349,7 @@ class Authorizer:
         except TouchRefused:
             pass
         try:
-            facts = self._facts(request, checked, self._plan(checked.registered), touched)
+            facts = self._facts(request, checked, self.touch_plan(checked.registered), touched)
             if self._measure(request, checked, facts.flow) is not None:
                 return []
             return self.active_policies.engine.each(agent.entity, checked.registered, facts)
@@ -371,7 +371,7 @@ class Authorizer:
             return refuse(request, Code.AGENT_UNKNOWN, message, "Ask the operator.")
         touched: list[Touched] = []
         try:
-            plan = self._plan(checked.registered)
+            plan = self.touch_plan(checked.registered)
             if not plan.touches_nothing:
                 touched += self._touched(plan, checked, agent, base)
             return self._decided(request, checked, agent, plan, touched, before)
@@ -419,7 +419,8 @@ class Authorizer:
 
     # --- capabilities ----------------------------------------------------------------------------
 
-    def _plan(self, tool: RegisteredTool) -> TouchPlan:
+    def touch_plan(self, tool: RegisteredTool) -> TouchPlan:
+        """Where the arguments of a tool name resources."""
         plan = self._plans.get(tool.definition_hash)
         if plan is None:
             plan = TouchPlan(tool.definition)

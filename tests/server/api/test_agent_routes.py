@@ -1,12 +1,12 @@
 """What agents hold and may do, over HTTP."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
-from toolkeep import Keep, tool
+from toolkeep import Keep, Touches, tool
 from toolkeep.keep.agent_access import access_of
 
 POLICIES = """
@@ -58,6 +58,13 @@ def test_the_matrix_says_what_each_agent_may_do_with_each_tool_and_why(shop: Kee
         for name in ("price", "order")
         if (found := shop.try_get(name)) is not None
     }
+    causes = {cell: one.cause for cell, one in cells.items() if one.cause}
+    assert causes == {
+        ("bob", "order"): "policy",
+        ("eve", "price"): "policy",
+        ("nobody", "price"): "agent",
+        ("nobody", "order"): "agent",
+    }
     verdicts = {cell: (one.verdict, one.why, one.depends_on) for cell, one in cells.items()}
     assert verdicts == {
         ("ada", "price"): ("ask", "policy 'many' asks", ("many",)),
@@ -72,8 +79,51 @@ def test_the_matrix_says_what_each_agent_may_do_with_each_tool_and_why(shop: Kee
     shop.disable("price")
     found = shop.try_get("price")
     assert found is not None
-    assert access_of(shop, "bob", found).why == "the tool is disabled"
+    off = access_of(shop, "bob", found)
+    assert (off.why, off.cause) == ("the tool is disabled", "disabled")
     assert access_of(shop, "bob", found, "no policy").why == "no call is permitted: no policy"
+
+
+@tool(capabilities=["fs.read", "fs.write"], side_effects=["FsRead", "FsWrite"], danger="low")
+def peek(
+    path: Annotated[str, Touches("fs.read")], log: Annotated[str, Touches("fs.write", only=True)] = ""
+) -> str:
+    """Look at a file, and write a log of it if one is named."""
+    return path + log
+
+
+@pytest.mark.spec("POL-5")
+def test_a_decision_inside_a_grant_names_its_scope_and_a_denial_its_cause_and_the_line_to_add(
+    keep: Keep,
+) -> None:
+    keep.register(peek)
+    found = keep.try_get("peek")
+    assert found is not None
+    reads = f"it may read files in {keep.project}/docs"
+    held = {
+        ("fs.read:./docs", "fs.write:/"): (
+            f"nobody is asked; {reads}; other paths are denied",
+            ("fs.read:./docs",),
+        ),
+        ("fs.read:/", "fs.write:/"): ("what it needs is granted, and nobody is asked", ()),
+        ("fs.read:./docs", "fs.read:/srv", "fs.write:/"): (
+            f"nobody is asked; {reads} and read files in /srv; other paths are denied",
+            ("fs.read:./docs", "fs.read:/srv"),
+        ),
+        ("fs.read:/",): ("nobody is asked; calls that need fs.write are denied", ("no fs.write",)),
+    }
+    for capabilities, expected in held.items():
+        keep.declare_agent("ada", capabilities=capabilities)
+        told = access_of(keep, "ada", found)
+        assert (told.verdict, told.why, told.limited_to) == ("allow", *expected)
+    keep.declare_agent("ada", capabilities=["fs.write:/"])
+    line = 'agents: "ada": add to capabilities: ["fs.read:."]'
+    lacks = access_of(keep, "ada", found)
+    assert (lacks.verdict, lacks.cause, lacks.line) == ("deny", "grant", line)
+    keep.declare_agent("ada", capabilities=["fs.read:."])
+    keep.withdraw("ada", "fs.read")
+    taken = access_of(keep, "ada", found)
+    assert (taken.verdict, taken.cause, taken.line) == ("deny", "withdrawn", "")
 
 
 def test_agents_are_told_with_their_week_and_others_only_to_an_admin(shop: Keep) -> None:

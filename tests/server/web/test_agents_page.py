@@ -1,12 +1,14 @@
 """The page of an agent in a real browser: withdraw what it holds, and restore it."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.server.web.conftest import Reader, World
 from tests.server.web.test_barriers import barriers
+from toolkeep import Touches, tool
 
 Read = Callable[..., Reader]
 
@@ -43,7 +45,7 @@ def test_a_person_withdraws_what_an_agent_holds_and_restores_it(
     page.get_by_label("Type writer to confirm").fill("writer")
     confirm.get_by_role("button", name="Withdraw").click()
     expect(page.locator("#grant-title")).to_have_text("Withdrawn: everything")
-    expect(page.locator("#access td[data-agent=writer]").first).to_have_text("denied")
+    expect(page.locator("#access td[data-agent=writer]").first).to_have_text("denied: withdrawn")
     assert keep.withdrawn == {"writer": {""}}
     found["withdrawn"] = barriers(page, axe)
 
@@ -55,3 +57,45 @@ def test_a_person_withdraws_what_an_agent_holds_and_restores_it(
     expect(page.locator("#grant-title")).to_have_text("Restored: everything")
     assert keep.call_sync("price", {"title": "Dune", "copies": 1}, agent="writer").ok
     assert {what: one for what, one in found.items() if one} == {}
+
+
+@tool(capabilities=["fs.read"], side_effects=["FsRead"])
+async def peek(path: Annotated[str, Touches("fs.read")]) -> str:
+    """Look at a file."""
+    return path
+
+
+@pytest.mark.spec("WEB-2", "POL-5")
+def test_a_cell_names_the_scope_or_the_cause_and_its_dialog_the_line_to_add(read: Read, world: World) -> None:
+    world.keep.register(peek)
+    world.keep.declare_agent("ada", capabilities=["fs.read:."])
+    page = read().go("/ui/agents")
+
+    def cell(agent: str) -> Locator:
+        return page.locator("#access tr", has_text="peek").locator(f"[data-agent={agent}] button")
+
+    expect(cell("ada")).to_have_text("allowed in ./")
+    expect(cell("writer")).to_have_text("denied: no grant")
+    cell("ada").click()
+    inside = f"Nobody is asked; it may read files in {world.keep.project}; other paths are denied."
+    expect(page.locator("#why-text")).to_have_text(inside)
+    expect(page.locator("#why-add")).to_be_hidden()
+    page.get_by_role("button", name="Close").click()
+    cell("writer").click()
+    expect(page.locator("#why-line")).to_have_text('agents: "writer": add to capabilities: ["fs.read:."]')
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.get_by_role("button", name="Copy the line to add").click()
+    page.wait_for_function("window.copied?.startsWith('agents:')")
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
+@pytest.mark.spec("WEB-2")
+def test_the_matrix_shows_one_agent_at_a_time_on_a_phone(read: Read) -> None:
+    page = read(viewport={"width": 390, "height": 844}).go("/ui/agents")
+    shown = page.locator("#access td[data-agent]:visible")
+    rows = page.locator("#access tbody tr th[scope=row]").count()
+    assert {one.get_attribute("data-agent") for one in shown.all()} == {"ada"}
+    assert shown.count() == rows
+    expect(page.get_by_text("Of ada: choose another agent above.")).to_be_visible()
+    page.get_by_label("Agent", exact=True).select_option("writer")
+    expect(page.locator("#access td[data-agent=writer]:visible")).to_have_count(rows)

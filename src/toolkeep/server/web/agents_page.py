@@ -10,7 +10,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from toolkeep.definitions.capability import Capability
 from toolkeep.errors import ToolkeepError
+from toolkeep.keep.agent_access import Access, Cause
 from toolkeep.server.api import agent_routes, drift_routes, grant_routes
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
@@ -20,6 +22,7 @@ from toolkeep.server.service import Service
 from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
+from toolkeep.text.display import shorten
 
 _ROWS: Final = 20
 """Tools of the matrix that are loaded at once: with ten agents about 6 KB."""
@@ -32,6 +35,31 @@ _VERDICTS: Final = {
     "deny": ("denied", "denied"),
 }
 """The word of each verdict, and the look of its chip."""
+_CAUSES: "Final[dict[Cause, str]]" = {
+    "policies": "policies unusable",
+    "agent": "not declared",
+    "withdrawn": "withdrawn",
+    "policy": "policy",
+    "disabled": "disabled",
+    "quarantined": "quarantined",
+    "grant": "no grant",
+    "permission": "no permission",
+}
+_SCOPE_CHARS: Final = 20
+"""Characters of a scope in a cell; the dialog has it whole."""
+
+
+def _beside(access: Access) -> str:
+    """What stands beside the verdict in a cell: the cause of a denial, or what the arguments may name."""
+    if access.cause is not None:
+        return f": {_CAUSES[access.cause]}"
+    scopes = [Capability.read(one) for one in access.limited_to if not one.startswith("no ")]
+    named = list(dict.fromkeys("./" if one.scope == "." else one.scope for one in scopes))
+    if not named:
+        return " partly" if access.limited_to else ""
+    more = f" +{len(named) - 1}" if len(named) > 1 else ""
+    word = "in" if scopes[0].kind.startswith("fs.") else "for"
+    return f" {word} {shorten(named[0], _SCOPE_CHARS)}{more}"
 
 
 async def _show(service: Service, request: PageRequest) -> Response:
@@ -87,6 +115,7 @@ async def _access(
         "filters": given,
         "more": more,
         "verdicts": _VERDICTS,
+        "beside": _beside,
     }
 
 

@@ -239,12 +239,15 @@ document.getElementById("policy-form")?.addEventListener("input", () => {
 // A cell of the matrix of agents and tools.
 function showWhy(button) {
   const dialog = document.getElementById("why");
-  const { why, agent, tool, depends } = button.dataset;
+  const { agent, tool, depends, add = "" } = button.dataset;
+  const why = button.title;
   document.getElementById("why-title").textContent = `${agent} and ${tool}: ${button.textContent.replace("•", "")}`;
   document.getElementById("why-text").textContent = `${why[0].toUpperCase()}${why.slice(1)}.`;
   document.getElementById("why-depends").textContent = depends
     ? `The arguments may change it: ${depends} ${depends.includes(",") ? "read" : "reads"} them.`
     : "";
+  document.getElementById("why-add").hidden = !add;
+  document.getElementById("why-line").textContent = add;
   document.getElementById("why-link").href = `/ui/policies?${new URLSearchParams({ agent, tool })}`;
   dialog.showModal();
 }
