@@ -13,9 +13,10 @@ from click.testing import CliRunner, Result
 
 from tests.cli.dialogue import Dialogue
 from toolkeep import open_keep
-from toolkeep.cli.audit import entries_of_call, log_of
+from toolkeep.cli.audit import entries_of_call, list_calls, log_of
 from toolkeep.cli.main import cli
 from toolkeep.errors import NotRecorded
+from toolkeep.server.api.recorded_calls import CallFilters
 from toolkeep.server.api.statistics import PERIODS, StatisticsView
 from toolkeep.storage.log.witness_folder import Witness
 
@@ -426,6 +427,9 @@ def test_calls_are_listed_by_the_filters_of_the_page(project: Path) -> None:
     assert listed("--until", "2020-01-01") == listed("--slower-ms", "3600000") == []
     assert listed("--ran-ms", "0.001") == listed("--policy", "toolkeep.call") == every[2:]
     assert listed("--since", "2020-01-01T00:00:00Z", "--hours", "1") == every
+    assert listed("--type", "PolicyDecision") == every[2:]
+    options = {option.name for option in list_calls.params}
+    assert set(CallFilters.__struct_fields__) <= options
     assert "is no time such as" in run(project, "audit", "calls", "--since", "monday").output
     assert "is no number of milliseconds" in run(project, "audit", "calls", "--ran-ms", "nan").output
     assert "wrong type" in run(project, "audit", "calls").output

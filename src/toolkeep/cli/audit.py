@@ -278,6 +278,7 @@ def _run_time(_: click.Context, __: click.Parameter, given: str | None) -> str |
     help="Only calls whose tool ran longer, such as 0.5.",
 )
 @click.option("--policy", help="Only calls that this policy decided, or asked about.")
+@click.option("--type", help="Only calls with a record of this type, such as Approval.")
 @_filters
 @project
 @common
