@@ -154,6 +154,7 @@ def test_the_index_finds_what_a_scan_of_the_whole_log_finds(
     log: AuditLog, index: CallIndex, agent: str | None
 ) -> None:
     made(index, log)
+    assert index.codes(log) == {code for one in found(log, CallFilters(), None) for code in one.codes}
     sizes = []
     for filters in FILTERS:
         scanned = found(log, filters, None, agent)

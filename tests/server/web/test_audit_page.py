@@ -120,10 +120,10 @@ def test_list_filter_and_the_page_of_a_call_use_the_same_words(keep: Keep) -> No
         return [page, session, await timeline(visitor, "?status=repeated"), await timeline(visitor)]
 
     page, session, repeated, every = visit(keep, act)
-    (choices,) = re.findall(r'<select name="status".*?</select>', page)
+    (choices,) = re.findall(r'<select id="by-status" name="status".*?</select>', page)
     words = re.findall(r"<option[^>]*>([^<]*)<", choices)
     assert words[1:] == [
-        "went well", "failed", "refused", "unknown", "pending", "repeated", "under way",
+        "went well", "failed", "refused", "unknown", "pending at its client", "repeated", "under way",
         "allowed by policy", "denied by policy"]  # fmt: skip
     assert repeated == [("add", "repeated")]
     assert every == [("fail", "failed"), ("add", "repeated"), ("add", "went well")]

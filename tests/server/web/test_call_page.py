@@ -216,8 +216,9 @@ def test_a_call_is_explained_tried_again_and_copied_and_back_leads_to_the_filter
     # A view is a name for the filters in the address.
     page.get_by_label("Outcome").select_option("refused")
     expect(rows).to_have_count(1)
-    page.get_by_label("Name of these filters").fill("Refused <b>today</b>")
     page.get_by_role("button", name="Save view").click()
+    page.get_by_label("Name of these filters").fill("Refused <b>today</b>")
+    page.get_by_label("Name of these filters").press("Enter")
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Audit").click()
     expect(rows).to_have_count(2)
     page.get_by_role("link", name="Refused <b>today</b>").click()

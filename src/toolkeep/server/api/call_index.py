@@ -102,6 +102,12 @@ class CallIndex:
             index = self._current(log)
             return None if index is None or index.first else index.count(filters, agent)
 
+    def codes(self, log: ReadableLog) -> set[str]:
+        """The error codes of all calls that are indexed."""
+        with self._lock:
+            index = self._current(log)
+            return set() if index is None else index.codes()
+
     def entries_of(self, log: ReadableLog, call_id: str) -> list[Entry]:
         """The entries of a call in order; none if not all are indexed."""
         with self._lock:
@@ -202,6 +208,11 @@ class _Index:
         where, values = _conditions(filters, agent)
         found = self._database.execute(f"SELECT count(call) FROM calls WHERE {where}", values)  # noqa: S608 -- constants
         return int(found.fetchone()[0])
+
+    def codes(self) -> set[str]:
+        """The error codes of all calls."""
+        found = self._database.execute("SELECT text FROM names WHERE id IN (SELECT codes FROM calls)")
+        return {code for (text,) in found for code in text.split()}
 
     def read(self, positions: bytes) -> CallSummary:
         """A call, from its records in the log."""

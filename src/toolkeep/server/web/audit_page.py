@@ -1,5 +1,6 @@
 """The audit log: a timeline of calls, one call with all of its records, verification and receipts."""
 
+import asyncio
 import csv
 import io
 from typing import Any, Final
@@ -7,11 +8,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from toolkeep.approval.question import Question
 from toolkeep.audit.call_verdict import duration_text
-from toolkeep.errors import TITLES, Code
+from toolkeep.errors import FAILURES, TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.server.api import audit_routes
-from toolkeep.server.api.recorded_calls import RUN_TIME, CallSummary, CallView
+from toolkeep.server.api.recorded_calls import RUN_TIME, CallFilters, CallSummary, CallView, milliseconds
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
@@ -32,7 +34,10 @@ _STATUSES: Final = (
     "ok", "error", "refused", "unknown", "pending", "repeated", "under way", "allow", "deny"
 )  # fmt: skip
 """Outcomes, and decisions of policies."""
-_TEXTS: Final = ("agent", "tool", "session", "conversation", "text", "policy")
+_NAMES: Final = ("agent", "tool", "session", "conversation")
+_TEXTS: Final = (*_NAMES, "text", "policy")
+_OF_RECORDS: Final = ("type", "code", "text", "policy", "slower_ms", "ran_ms")
+"""Filters that no call fits before it has records."""
 _HOURS: Final = {"1": "last hour", "6": "last 6 hours", "24": "last day", "168": "last 7 days"}
 _NAMED: Final = 500
 """Tools or policies that a field suggests; any other can be typed."""
@@ -64,6 +69,7 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         "total": total,
         "stages": _PASSED,
         "kept": urlencode(kept),
+        "waiting": await _waiting_ids(service, request, filters),
     }
     if request.wants_part:
         part = "parts/record_rows.html" if query["cursor"] else "parts/records.html"
@@ -80,8 +86,45 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         tools=[tool.name for tool in tools[:_NAMED]],
         agents=sorted(service.keep.agents),
         policies=_policies(service, request),
-        codes=[(code.value, title) for code, title in TITLES.items()],
+        codes=await asyncio.to_thread(_codes, service),
     )
+
+
+async def _waiting(service: Service, request: PageRequest) -> Response:
+    filters = audit_routes.call_filters(request.query)
+    given = {name: value for name, value in msgspec.structs.asdict(filters).items() if value}
+    waiting = await _waiting_ids(service, request, filters)
+    return request.renderer.page(request, "parts/audit_waiting.html", waiting=waiting, kept=urlencode(given))
+
+
+async def _waiting_ids(service: Service, request: PageRequest, filters: CallFilters) -> list[str]:
+    """The questions about calls that would fit: the log has a call once its question is answered."""
+    if not request.caller.has_scope(Scope.APPROVE):
+        return []
+    waiting = await asyncio.to_thread(service.keep.record.approvals.waiting)
+    return [one.question.id for one in waiting if _may_fit(one.question, filters)]
+
+
+def _may_fit(question: Question, filters: CallFilters) -> bool:
+    """Whether its call would fit, as far as is known before it has an outcome."""
+    asked_ms = question.asked_at * 1000
+    return (
+        filters.status in (None, "pending", "under way")
+        and all(getattr(filters, one) in (None, getattr(question, one)) for one in _NAMES)
+        and not any(getattr(filters, one) for one in _OF_RECORDS)
+        and asked_ms >= filters.begin_ms()
+        and (filters.until is None or asked_ms < milliseconds(filters.until))
+    )
+
+
+def _codes(service: Service) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The reasons to choose from: first those that occurred, as far as the log is indexed."""
+    occurred = service.index.codes(service.keep.record.log)
+    groups: dict[str, list[tuple[str, str]]] = {"Occurred": [], "Other failures": [], "Other reasons": []}
+    for code, title in sorted(TITLES.items(), key=lambda pair: pair[1].casefold()):
+        other = "Other failures" if code in FAILURES else "Other reasons"
+        groups["Occurred" if code in occurred else other].append((code.value, title))
+    return [(label, held) for label, held in groups.items() if held]
 
 
 def _policies(service: Service, request: PageRequest) -> list[str]:
@@ -202,6 +245,7 @@ ROUTES: Final = (
         *_FILTERS,
         Parameter(name="cursor", about="", shortest=0, longest=1024, default=""),
     ),
+    page_route("GET", "/ui/audit/waiting", _waiting, (Scope.APPROVE,), *_FILTERS),
     page_route("POST", "/ui/audit:verify", _verify, _SCOPES),
     page_route("GET", "/ui/audit/{index}/receipt", _receipt, _SCOPES, _INDEX, audit_routes.ORIGIN),
     page_route(

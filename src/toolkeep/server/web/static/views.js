@@ -3,8 +3,7 @@
 
 const STORED = "toolkeep.views";
 const MOST = 20; // they stand in one row or two
-const box = document.getElementById("views");
-const list = box.querySelector("ul");
+const list = document.getElementById("views");
 const named = document.getElementById("view-name");
 
 function stored() {
@@ -33,23 +32,42 @@ function row(view) {
   forget.setAttribute("aria-label", `Forget the view ${view.name}`);
   forget.addEventListener("click", () => {
     store(stored().filter((one) => one.name !== view.name));
-    named.focus();
+    (list.querySelector("a") ?? document.getElementById("by-text")).focus();
   });
   item.append(link, forget);
   return item;
 }
 
-box.querySelector("form").addEventListener("submit", (event) => {
-  event.preventDefault();
+const dialog = document.getElementById("view");
+const save = document.getElementById("save-view");
+save.addEventListener("click", () => {
+  dialog.returnValue = named.value = "";
+  dialog.showModal();
+});
+dialog.querySelector("[type=button]").addEventListener("click", () => dialog.close());
+dialog.addEventListener("close", () => {
   const name = named.value.trim();
-  if (!name) return;
+  if (dialog.returnValue !== "save" || !name) return;
   store([...stored().filter((one) => one.name !== name), { name, query: location.search.slice(1) }]);
-  named.value = "";
 });
 // There is something to name once there is a filter.
-const saving = box.querySelector("form");
-const offer = () => { saving.hidden = !location.search.slice(1); };
+const offer = () => { save.disabled = !location.search.slice(1); };
 document.addEventListener("htmx:config:request", () => setTimeout(offer)); // the address follows first
 offer();
-box.hidden = false;
 show();
+
+// A filter for an exact name counts once it is one that is known, or was left or entered: "read" is no tool, and the
+// list would be empty while somebody types "read_file".
+for (const input of document.querySelectorAll("[data-exact]")) {
+  let applied = input.value;
+  const apply = () => {
+    if (input.value === applied) return;
+    applied = input.value;
+    htmx.trigger(input.form, "exact");
+  };
+  input.addEventListener("input", () => {
+    if (!input.value || [...(input.list?.options ?? [])].some((option) => option.value === input.value)) apply();
+  });
+  input.addEventListener("blur", apply);
+  input.addEventListener("keydown", ({ key }) => key === "Enter" && apply());
+}
