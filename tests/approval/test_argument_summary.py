@@ -75,3 +75,11 @@ def test_no_value_can_say_what_is_missing() -> None:
 def test_a_summary_begins_with_the_shortest() -> None:
     assert summary({"body": "x" * 200, "to": "bob"}, 120) == f'{{"to": "bob", "body": "{"x" * 39}…}}'
     assert len(summary({str(n): "x" * 99 for n in range(9_999)}, 120)) < 250
+
+
+def test_short_arguments_stand_by_their_rank_and_no_rank_lifts_a_long_one() -> None:
+    arguments = {"mode": "w", "quick": True, "path": "/srv/notes", "urls": ["x" * 500], "body": "hi"}
+    ranks = {"path": 0, "urls": 0, "body": 1, "quick": 2, "mode": 3}
+    names = ["path", "body", "quick", "mode", "urls"]
+    assert list(json.loads(outline(arguments, ROOM, ranks).text)) == names
+    assert list(json.loads(summary(arguments, ROOM, value_chars=600, ranks=ranks))) == names

@@ -16,6 +16,10 @@ _SUMMARY_CHARS: Final = 40
 """Characters of a name or value in a one-line summary: two or three arguments fit into a line of a list."""
 
 
+_LONG_CHARS: Final = 400
+"""A longer value stands below all shorter ones, whatever its rank: it would push them out of sight."""
+
+
 class Outline(NamedTuple):
     """Arguments as shown to a person."""
 
@@ -24,22 +28,28 @@ class Outline(NamedTuple):
     """Whether something was truncated; the text says what and where."""
 
 
-def outline(arguments: Mapping[str, Any], room: int) -> Outline:
+def outline(arguments: Mapping[str, Any], room: int, ranks: Mapping[str, int] = {}) -> Outline:
     """All arguments if they fit into `room` characters; else the start of every value."""
-    text = _Writer(room, room).text(arguments)
+    text = _Writer(room, room).text(arguments, ranks)
     if len(text) <= room:
         return Outline(text, is_cut=False)
     for chars, members in _CUTS:
-        text = _Writer(chars, members).text(arguments)
+        text = _Writer(chars, members).text(arguments, ranks)
         if len(text) <= room:
             break
     return Outline(text, is_cut=True)
 
 
-def summary(arguments: Mapping[str, Any], room: int, *, value_chars: int = _SUMMARY_CHARS) -> str:
-    """One line with the name and start of as many arguments as fit, shortest first."""
+def summary(
+    arguments: Mapping[str, Any],
+    room: int,
+    *,
+    value_chars: int = _SUMMARY_CHARS,
+    ranks: Mapping[str, int] = {},
+) -> str:
+    """One line with the name and start of as many arguments as fit, in the order of `shortest_first`."""
     parts: list[str] = []
-    for name, value in shortest_first(arguments).items():
+    for name, value in shortest_first(arguments, ranks).items():
         text = json.dumps(value, ensure_ascii=False)
         shown = text if len(text) <= value_chars else f"{text[:value_chars]}…"
         parts.append(f"{json.dumps(name[:_SUMMARY_CHARS], ensure_ascii=False)}: {shown}")
@@ -48,9 +58,14 @@ def summary(arguments: Mapping[str, Any], room: int, *, value_chars: int = _SUMM
     return f"{{{', '.join(parts)}}}"
 
 
-def shortest_first(members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members sorted by the length of their values."""
-    return dict(sorted(members.items(), key=lambda member: _size(member[1])))
+def shortest_first(members: Mapping[str, Any], ranks: Mapping[str, int] = {}) -> dict[str, Any]:
+    """The members sorted by the length of their values; those that are not long by their rank first."""
+
+    def place(member: tuple[str, Any]) -> tuple[bool, int, int]:
+        size = _size(member[1])
+        return size > _LONG_CHARS, ranks.get(member[0], 0), size
+
+    return dict(sorted(members.items(), key=place))
 
 
 def _size(value: Any) -> int:
@@ -66,19 +81,19 @@ class _Writer:
         self._chars = chars
         self._members = members
 
-    def text(self, arguments: Mapping[str, Any]) -> str:
-        return "\n".join(self._object(arguments, "", len(arguments)))
+    def text(self, arguments: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
+        return "\n".join(self._object(shortest_first(arguments, ranks), "", len(arguments)))
 
     def _lines(self, value: Any, indent: str) -> list[str]:
         if isinstance(value, dict) and value:
-            return list(self._object(value, indent, self._members))
+            return list(self._object(shortest_first(value), indent, self._members))
         if isinstance(value, list) and value:
             return list(self._list(value, indent))
         return [self._scalar(value)]
 
     def _object(self, value: Mapping[str, Any], indent: str, members: int) -> Iterator[str]:
         yield "{" if value else "{}"
-        shown = list(shortest_first(value).items())[:members]
+        shown = list(value.items())[:members]
         for number, (name, inside) in enumerate(shown, 1):
             lines = self._lines(inside, f"{indent}  ")
             lines[0] = f"{indent}  {self._scalar(name)}: {lines[0]}"

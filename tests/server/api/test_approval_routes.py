@@ -225,8 +225,23 @@ def test_what_is_dangerous_is_not_approved_among_others_and_the_history_says_how
         "refused": 1,
         "denied": 1,
     }
-    assert {(one["tool"], one["verdict"], one["approver"]) for one in answers} == {
-        ("send_note", "approved", "operator"),
-        ("launch", "denied", "operator"),
-        ("send_note", "denied", "operator"),
+    assert {(one["tool"], one["verdict"], one["approver"], one["reason"]) for one in answers} == {
+        ("send_note", "approved", "operator", ""),
+        ("launch", "denied", "operator", "no"),
+        ("send_note", "denied", "operator", "no"),
     }
+
+
+@pytest.mark.spec("POL-4")
+def test_the_context_has_the_calls_that_ended_before_the_question(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        ada = client.as_agent("ada", "call")
+        calls = []
+        for _ in range(2):
+            calls.append((await ada.call("add", {"a": 1}, options={"session": "s1"})).data["call_id"])
+            question = await asked(client, session="s1")
+        await ada.call("add", {"a": 1}, options={"session": "s1"})
+        return calls, (await client.get(f"/v1/approvals/{question}/context")).data["session"]
+
+    calls, session = talk(keep, act)
+    assert [one["call_id"] for one in session] == calls

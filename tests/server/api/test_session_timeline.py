@@ -1,5 +1,6 @@
 """The timeline of a session over HTTP: calls in order, state, budgets; and whose it is to see (FLO-7)."""
 
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -120,8 +121,8 @@ def test_the_last_calls_of_a_session_stand_beside_a_question(tmp_path: Path) -> 
         for name in ("publish", "publish", "page", "publish", "nothing", "page"):
             keep.call_sync(name, {"name": "x"} if name == "publish" else {}, agent="ada", session=session)
         keep.call_sync("page", {}, agent="bo", session="s")
-        found = history.of_session(keep, "ada", "s", "")
-        assert history.of_session(keep, "ada", "", "") == []
+        found = history.of_session(keep, "ada", "s", "", before=inf)
+        assert history.of_session(keep, "ada", "", "", before=inf) == []
     assert [(one.tool, one.outcome, one.opened, one.shown_bytes) for one in found] == [
         ("publish", "ok", False, 4),
         ("page", "ok", False, 17),

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.server.web.conftest import Reader, World, open_world
 from tests.server.web.test_barriers import barriers
-from toolkeep import Content, tool
+from toolkeep import Content, Option, tool
 
 pytestmark = pytest.mark.spec("POL-4", "WEB-2")
 
@@ -29,10 +29,16 @@ def shut_down(host: str) -> str:
     return host
 
 
+@tool(danger="medium", effects="writes")
+def invite(to: str, quick: bool = False, style: Annotated[str, Option()] = "a") -> str:
+    """Invite somebody."""
+    return to
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     with open_world(tmp_path) as made:
-        made.keep.register(send_mail, shut_down)
+        made.keep.register(send_mail, shut_down, invite)
         yield made
 
 
@@ -101,6 +107,12 @@ def test_questions_are_answered_by_keys_one_after_the_other(
     expect(page.get_by_text("Nothing else waits for you.")).to_be_visible()
     expect(page.locator("#answers li .tool-name")).to_have_text(["shut_down", "order", "send_mail"])
     expect(page.locator("#answers .chip")).to_have_text(["approved", "denied", "approved"])
+    outcomes = [
+        re.compile("it went well"),
+        re.compile("operator:page: Not on a Monday."),
+        re.compile("it went well"),
+    ]
+    expect(page.locator("#answers li")).to_have_text(outcomes)
     assert [said for said in reader.said if "AbortError" not in said] == []
 
 
@@ -177,3 +189,18 @@ def test_several_are_selected_by_keys_and_stay_so(read: Callable[..., Reader], w
     expect(page.locator(".waiting-item")).to_have_count(2)
     expect(chosen).to_have_count(0)
     assert sorted(waiting(world)) == ["order", "shut_down"]
+
+
+def test_what_a_call_touches_comes_first_and_is_called_whole_only_if_it_is(
+    read: Callable[..., Reader], world: World
+) -> None:
+    ask(world, "invite", style="b", quick=True, to="ada@example.org")
+    ask(world, "send_mail", to="ada@example.org", body=BODY)
+    page = read(viewport={"width": 390, "height": 844}).go("/ui/approvals")
+    beginning = '{"to": "ada@example.org", "quick": true, "style": "b"}'
+    expect(page.locator(".what").first).to_have_text(beginning)
+    expect(page.locator(".for-what code")).to_have_text(re.compile(r'^\{ "to": "ada@example.org",'))
+    expect(page.get_by_role("heading", name="The call, whole")).to_be_visible()
+    expect(page.get_by_text("Its danger is")).to_have_count(0)
+    page.locator(".waiting-list a").nth(1).click()
+    expect(page.get_by_role("heading", name="The call", exact=True)).to_be_visible()

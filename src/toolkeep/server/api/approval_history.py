@@ -12,6 +12,7 @@ import msgspec
 
 from toolkeep.errors import Code
 from toolkeep.keep.keep import Keep
+from toolkeep.server.api.recorded_calls import milliseconds
 
 _RECORDS: Final = 20_000
 """Records that are read back at first: about five thousand calls, in a second."""
@@ -20,7 +21,9 @@ _CALLS: Final = 10_000
 _ANSWERS: Final = 200
 """Answers that are remembered; the log holds the rest."""
 _SESSION_CALLS: Final = 5
-"""Last calls of a session that are shown beside a question; its page shows the rest."""
+"""Last calls of a session before a question that are shown beside it; its page shows the rest."""
+_SESSION_HELD: Final = 25
+"""Last calls of a session that are remembered: while a question waits, others may end."""
 _SESSIONS: Final = 2_000
 _PAIRS: Final = 20_000
 """Pairs of agent and tool that are counted, since both names may come from callers."""
@@ -70,6 +73,8 @@ class _Owner(NamedTuple):
 class AnswerView(msgspec.Struct, frozen=True, kw_only=True):
     """A question that was answered, or waited in vain."""
 
+    id: str
+    """Of the question."""
     call_id: str
     agent: str
     tool: str
@@ -81,6 +86,8 @@ class AnswerView(msgspec.Struct, frozen=True, kw_only=True):
     waited_ms: int
     status: str = ""
     """How the call went: `ok`, `error` or `pending`; empty while it runs, and if it was not made."""
+    reason: str = ""
+    """Why it was denied, as long as the question is kept."""
 
 
 class ApprovalHistory:
@@ -102,14 +109,18 @@ class ApprovalHistory:
             self._follow(keep)
             return self._past.get((agent, tool), PastCalls())
 
-    def of_session(self, keep: Keep, agent: str, session: str, conversation: str) -> list[SessionCall]:
-        """The last calls of a session, or of a conversation without one; the oldest first."""
+    def of_session(
+        self, keep: Keep, agent: str, session: str, conversation: str, *, before: float
+    ) -> list[SessionCall]:
+        """The last calls of a session, or of a conversation without one, that ended before a time (POSIX
+        seconds); the oldest first.
+        """
         if not (session or conversation):
             return []
         with self._lock:
             self._follow(keep)
             held = self._sessions.get(_Owner(agent, "", session, conversation).named, ())
-            found = list(held)
+            found = [one for one in held if milliseconds(one.at) <= before * 1000][-_SESSION_CALLS:]
         sizes = keep.record.bodies.sizes([one.result_hash for one in found if one.result_hash])
         return [msgspec.structs.replace(one, shown_bytes=sizes.get(one.result_hash)) for one in found]
 
@@ -173,7 +184,7 @@ class ApprovalHistory:
             secret=bool(state.get("secret")),
             result_hash=str(said.get("result_hash", "")) if outcome == "ok" else "",
         )
-        held = self._sessions.get(owner.named, deque(maxlen=_SESSION_CALLS))
+        held = self._sessions.get(owner.named, deque(maxlen=_SESSION_HELD))
         held.append(one)
         _bounded(self._sessions, owner.named, held, _SESSIONS)
 
@@ -199,6 +210,7 @@ def _verdict(said: dict[str, Any]) -> str:
 
 def _answer(owner: _Owner, said: dict[str, Any]) -> AnswerView:
     return AnswerView(
+        id=said["id"],
         call_id=said["call"],
         agent=owner.agent,
         tool=owner.tool,

@@ -75,7 +75,7 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     acts: int
     acts_done: int
     arguments: dict[str, Any]
-    """The whole arguments, the shortest first."""
+    """The whole arguments: what the call touches first, options last, long values below all others."""
     outline: str
     """The same for a person to read: every name, and the beginning of every value."""
     touches: list[str]
@@ -184,7 +184,7 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent holds of the capabilities that the tool requires."""
     past: PastCalls
     session: list[SessionCall]
-    """The last calls of the same session, else conversation; the oldest first."""
+    """The last calls of the same session, else conversation, that ended before it; the oldest first."""
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +234,15 @@ def _waiting(question: Question) -> WaitingView:
         agent=question.agent,
         tool=question.tool,
         danger=question.danger,
-        about=excerpt(summary(question.argument_data, _ABOUT_CHARS, value_chars=_VALUE_CHARS), _ABOUT_CHARS),
+        about=excerpt(
+            summary(
+                question.argument_data,
+                _ABOUT_CHARS,
+                value_chars=_VALUE_CHARS,
+                ranks=question.argument_ranks,
+            ),
+            _ABOUT_CHARS,
+        ),
         asked_at=iso(question.asked_at),
         expires_at=iso(question.expires_at),
     )
@@ -263,13 +271,25 @@ def context_of(keep: Keep, history: ApprovalHistory, question: Question) -> Cont
         provider=tool.provider if tool is not None and is_known else "",
         grant=[str(one) for one in (grant.capabilities if grant else ()) if one.kind in wanted],
         past=history.past(keep, question.agent, question.tool),
-        session=history.of_session(keep, question.agent, question.session, question.conversation),
+        session=history.of_session(
+            keep, question.agent, question.session, question.conversation, before=question.asked_at
+        ),
     )
 
 
 async def list_answers(service: Service, *, limit: int) -> list[AnswerView]:
     """The last answers to requests, newest first, as the log of this server has them."""
-    return await asyncio.to_thread(service.history.answers, service.keep, limit)
+    return await asyncio.to_thread(_answers_of, service, limit)
+
+
+def _answers_of(service: Service, limit: int) -> list[AnswerView]:
+    """The log has no reasons: they are in the questions, which are kept for a while."""
+    answers = []
+    for one in service.history.answers(service.keep, limit):
+        standing = _store(service.keep).standing(one.id)
+        reason = standing.answer.reason if standing and standing.answer else ""
+        answers.append(msgspec.structs.replace(one, reason=reason))
+    return answers
 
 
 async def decide(
@@ -408,8 +428,8 @@ def view_of(standing: Standing, caller: Caller) -> ApprovalView:
         why=list(question.why),
         acts=question.acts,
         acts_done=question.acts_done,
-        arguments=shortest_first(question.argument_data),
-        outline=outline(question.argument_data, SHOWN_CHARS).text,
+        arguments=shortest_first(question.argument_data, question.argument_ranks),
+        outline=outline(question.argument_data, SHOWN_CHARS, question.argument_ranks).text,
         touches=list(question.touches),
         flow=list(map(flow_line, question.flow)),
         difference=question.difference,

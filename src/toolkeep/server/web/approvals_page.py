@@ -237,6 +237,7 @@ async def _question_data(
     is_cut = outline(view.arguments, SHOWN_CHARS).is_cut
     texts = {} if is_cut else {name: value for name, value in view.arguments.items() if _is_text(value)}
     others = {name: value for name, value in view.arguments.items() if name not in texts}
+    ranks = {name: place for place, name in enumerate(others)}
     found = await _call_of(service, request, view) if view.state == "used" else None
     return {
         "chosen": view,
@@ -244,7 +245,7 @@ async def _question_data(
         "context": await approval_routes.approval_context(service, _session(request).approver, view.id),
         "outcome": str(found.records[-1].record.get("status", "")) if found else "",
         "is_cut": is_cut,
-        "outline": outline(others, SHOWN_CHARS).text if texts else view.outline,
+        "outline": outline(others, SHOWN_CHARS, ranks).text if texts else view.outline,
         "texts": texts,
         "choices": [(one, list(_bounds(one))) for one in view.choices],
         "difference": difference_lines(view.difference),
