@@ -65,17 +65,26 @@ def busy(world: World) -> World:
 def seen_before_scripts(reader: Reader, path: str) -> Page:
     """Open a page whose scripts come after it was drawn, as over a slow network."""
     held: list[Route] = []
-    reader.context.route("**/*.js", lambda route: held.append(route))  # noqa: PLW0108 -- playwright refuses methods of C
+    is_drawn = False
+
+    def hold(route: Route) -> None:
+        if is_drawn:
+            route.continue_()  # what a script loads
+        else:
+            held.append(route)
+
+    reader.context.route("**/*.js", hold)
     page = reader.page
     page.goto(reader.world.url + path, wait_until="commit")
     page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
     page.wait_for_function("() => document.readyState !== 'loading'")
     page.evaluate(FRAMES)
+    is_drawn = True
     for route in held:
         route.continue_()
-    reader.context.unroute("**/*.js")
     expect(page.locator("#stream")).to_have_text("Live")
     still(page)
+    reader.context.unroute("**/*.js")
     return page
 
 
