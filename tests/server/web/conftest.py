@@ -102,7 +102,7 @@ def open_world(
         patch.setenv("HOME", str(home.parent))
         patch.setenv("TOOLKEEP_HOME", str(folder / "state"))
         prepare(project)
-        keep = open_keep(project=project, approver=defer_to_inbox, **{"approval_wait_s": 60, **options})
+        keep = open_keep(project=project, approver=defer_to_inbox, **{"approval_wait_s": 600, **options})
         with keep:
             keep.register(*tools)
             codes = MemorySignInCodes()
