@@ -212,7 +212,7 @@ def test_a_question_is_shown_with_what_helps_to_judge_it(project: Path, approval
     assert lines == [
         "The tool agent_hello_world says of itself:",
         f"  | {tool.definition.description}",
-        "Its earlier calls of agent_hello_world: 1 went well, 0 failed, 1 refused",
+        "Its earlier calls of agent_hello_world: 1 succeeded, 0 failed, 1 refused",
         "Its last calls in the session:",
         "  <id>  agent_hello_world  ok",
         "  <id>  agent_hello_world  refused ACODE-TSR-003",

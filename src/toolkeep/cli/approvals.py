@@ -292,7 +292,7 @@ def _context_lines(question: Question, context: "ContextView") -> Iterator[str]:
         yield f"{name(question.agent)} holds: {', '.join(context.grant)}"
     past = context.past
     denied = f" ({past.denied:,} by a person)" if past.denied else ""
-    gone = f"{past.ok:,} went well, {past.failed:,} failed, {past.refused:,} refused{denied}"
+    gone = f"{past.ok:,} succeeded, {past.failed:,} failed, {past.refused:,} refused{denied}"
     yield f"Its earlier calls of {name(question.tool)}: {gone if past.last_at else 'none'}"
     yield "Its last calls in the session:" if context.session else "No earlier call in the session."
     for one in context.session:

@@ -26,7 +26,7 @@ REFUSED = Code.ARGUMENTS_TOO_BIG.value
 
 
 def call(number: int) -> list[dict[str, Any]]:
-    """The records of a call: most went well, some failed, were refused, denied or repeated, or have not
+    """The records of a call: most succeeded, some failed, were refused, denied or repeated, or have not
     ended."""
     name = f"{number:032x}"
     invoked = {

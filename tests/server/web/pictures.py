@@ -3,7 +3,7 @@
 python -m tests.server.web.pictures FOLDER [--width N …] [--theme light|dark …] [--only WORD]
 python -m tests.server.web.pictures --docs
 
-The keep has four agents and the calls of a morning: most went well, some were refused at each stage, some
+The keep has four agents and the calls of a morning: most succeeded, some were refused at each stage, some
 wait for a person. One of its tools changed since it was accepted, and a worker elsewhere runs another.
 """
 

@@ -108,9 +108,9 @@ def test_questions_are_answered_by_keys_one_after_the_other(
     expect(page.locator("#answers li .tool-name")).to_have_text(["shut_down", "order", "send_mail"])
     expect(page.locator("#answers .chip")).to_have_text(["approved", "denied", "approved"])
     outcomes = [
-        re.compile("it went well"),
+        re.compile("it succeeded"),
         re.compile("operator:page: Not on a Monday."),
-        re.compile("it went well"),
+        re.compile("it succeeded"),
     ]
     expect(page.locator("#answers li")).to_have_text(outcomes)
     assert [said for said in reader.said if "AbortError" not in said] == []

@@ -53,29 +53,29 @@ def calls(keep: Keep) -> None:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("", [("add", "refused"), ("write_down", "refused"), ("add", "went well")]),
-        ("?type=ToolInvoked", [("add", "refused"), ("write_down", "refused"), ("add", "went well")]),
-        ("?type=PolicyDecision", [("write_down", "refused"), ("add", "went well")]),
-        ("?status=allow", [("add", "went well")]),
+        ("", [("add", "refused"), ("write_down", "refused"), ("add", "succeeded")]),
+        ("?type=ToolInvoked", [("add", "refused"), ("write_down", "refused"), ("add", "succeeded")]),
+        ("?type=PolicyDecision", [("write_down", "refused"), ("add", "succeeded")]),
+        ("?status=allow", [("add", "succeeded")]),
         ("?status=deny", [("write_down", "refused")]),
-        ("?status=ok", [("add", "went well")]),
+        ("?status=ok", [("add", "succeeded")]),
         ("?status=error", []),
         ("?status=refused", [("add", "refused"), ("write_down", "refused")]),
         ("?status=refused&tool=add", [("add", "refused")]),
         ("?status=deny&tool=add", []),
         ("?code=ACODE-TSR-004", [("add", "refused")]),
         ("?text=PERMITTED", [("write_down", "refused")]),
-        ("?text=desk-7&hours=1", [("add", "went well")]),
-        ("?session=desk-7&conversation=talk", [("add", "went well")]),
+        ("?text=desk-7&hours=1", [("add", "succeeded")]),
+        ("?session=desk-7&conversation=talk", [("add", "succeeded")]),
         ("?session=desk", []),
         ("?slower_ms=600000", []),
-        ("?since=2026-01-01T00:00:00Z&status=ok", [("add", "went well")]),
+        ("?since=2026-01-01T00:00:00Z&status=ok", [("add", "succeeded")]),
         ("?until=2026-01-01T01:00:00%2B01:00", []),
-        ("?slower_ms=0&status=ok", [("add", "went well")]),
-        ("?ran_ms=0", [("add", "went well")]),
-        ("?ran_ms=0.001&status=ok", [("add", "went well")]),
+        ("?slower_ms=0&status=ok", [("add", "succeeded")]),
+        ("?ran_ms=0", [("add", "succeeded")]),
+        ("?ran_ms=0.001&status=ok", [("add", "succeeded")]),
         ("?ran_ms=600000", []),
-        ("?policy=all", [("add", "went well")]),
+        ("?policy=all", [("add", "succeeded")]),
         ("?policy=no", [("write_down", "refused")]),
     ],
 )
@@ -123,10 +123,10 @@ def test_list_filter_and_the_page_of_a_call_use_the_same_words(keep: Keep) -> No
     (choices,) = re.findall(r'<select id="by-status" name="status".*?</select>', page)
     words = re.findall(r"<option[^>]*>([^<]*)<", choices)
     assert words[1:] == [
-        "went well", "failed", "refused", "unknown", "pending at its client", "repeated", "under way",
+        "succeeded", "failed", "refused", "unknown", "pending at its client", "repeated", "under way",
         "allowed by policy", "denied by policy"]  # fmt: skip
     assert repeated == [("add", "repeated")]
-    assert every == [("fail", "failed"), ("add", "repeated"), ("add", "went well")]
+    assert every == [("fail", "failed"), ("add", "repeated"), ("add", "succeeded")]
     assert '<span class="chip bad">failed</span>' in session
 
 
@@ -172,7 +172,7 @@ def test_calls_that_overlap_are_shown_once_and_whole(
 
     keep.register(around)
     assert keep.call_sync("around", {}, agent="operator").status == "ok"
-    assert visit(keep, timeline) == [("around", "went well"), ("add", "went well")]
+    assert visit(keep, timeline) == [("around", "succeeded"), ("add", "succeeded")]
 
 
 @tool(side_effects=[])

@@ -98,7 +98,7 @@ def test_foreign_words_run_nothing_in_any_page(read: Read, world: World) -> None
     assert page.get_by_label("copies").input_value() == ATTACK
     page.get_by_label("copies").fill("2")
     page.get_by_role("button", name="Call").click()
-    expect(page.locator("#outcome")).to_contain_text("It went well")
+    expect(page.locator("#outcome")).to_contain_text("It succeeded")
     reader.go("/ui/policies")
     page.get_by_label("Agent").fill(ATTACK)
     page.get_by_label("Tool", exact=True).fill(ATTACK[:64])

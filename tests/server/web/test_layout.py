@@ -287,14 +287,14 @@ def test_a_chart_says_time_and_values_of_a_point_and_leads_to_its_calls(read: Re
     expect(page.get_by_text("No record fits")).to_be_visible()
     reader.go("/ui/")
     chart.locator(".u-over").hover(position={"x": 5, "y": 20})
-    expect(said).to_contain_text("went well 0 · refused 0 · failed 0")
+    expect(said).to_contain_text("succeeded 0 · refused 0 · failed 0")
     chart.focus()
     page.keyboard.press("ArrowRight")
     for _ in range(200):  # to the interval of the call
-        if "went well 1" in said.inner_text():
+        if "succeeded 1" in said.inner_text():
             break
         page.keyboard.press("ArrowRight")
-    expect(page.locator("#announce")).to_contain_text("went well 1 · refused 0")
+    expect(page.locator("#announce")).to_contain_text("succeeded 1 · refused 0")
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/audit?since=*&until=*")
     expect(page.locator(".records a.tool-name")).to_have_text(["price"])

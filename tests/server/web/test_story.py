@@ -152,7 +152,7 @@ def test_two_browsers_approve_a_call_once(read: Read, world: World) -> None:
     expect(second.page.locator("#question [role=alert]")).to_contain_text(
         re.compile("(approved|used) already")
     )
-    expect(page.locator("#outcome")).to_contain_text("It went well")
+    expect(page.locator("#outcome")).to_contain_text("It succeeded")
     answers = [entry for entry in world.keep.record.log.read_back() if entry.record["type"] == "Approval"]
     assert len(answers) == 1
 
@@ -333,7 +333,7 @@ def live_through(person: Person, world: World, folder: Path) -> None:
 
         with person.step("First call"):
             assert client.call("order_status", order=1042)["text"] == "Order 1042: delivered"
-            expect(page.get_by_role("link", name="The first call that went well")).to_be_visible()
+            expect(page.get_by_role("link", name="The first call that succeeded")).to_be_visible()
             assert [one.get_attribute("class") for one in steps.all()] == ["done", "done", "done", ""]
 
         with person.step("A refused call, understood and mended"):
@@ -346,7 +346,7 @@ def live_through(person: Person, world: World, folder: Path) -> None:
             person.press("Enter")
             person.click(page.locator("#as-json").get_by_role("button", name="Call"))
             expect(page.locator("#outcome")).to_be_in_viewport()
-            expect(page.locator("#outcome")).to_contain_text("It went well")
+            expect(page.locator("#outcome")).to_contain_text("It succeeded")
 
         with person.step("Approve by keyboard"):
             client.say("send_mail", to="ada@example.com", body="It was sent.")

@@ -307,7 +307,7 @@ async def _submit(service: Service, request: Request) -> Response:
 
 
 class ResultView(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a call that went well, or that its client executes."""
+    """What became of a call that succeeded, or that its client executes."""
 
     status: str
     tool: str
@@ -362,7 +362,7 @@ ROUTES: Final = (
             ),
         ),
         gives={
-            200: ResponseSpec(about="It went well.", kind=ResultView),
+            200: ResponseSpec(about="It succeeded.", kind=ResultView),
             202: ResponseSpec(about="It still waits.", kind=CallView),
         },
         problems=(404, 409, 422, 500, 501, 502, 504),

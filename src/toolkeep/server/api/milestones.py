@@ -24,7 +24,7 @@ class Milestones(msgspec.Struct, frozen=True, kw_only=True):
     client_call: str = ""
     """The first call of an agent that is no person."""
     ok_call: str = ""
-    """The first call that went well."""
+    """The first call that succeeded."""
     answered_call: str = ""
     """The first call that a person approved or denied."""
 

@@ -76,7 +76,7 @@ def _calls(view: StatisticsView) -> dict[str, Any]:
     return {
         "times": view.times,
         "lines": [
-            {"label": "went well", "kind": "ok", "status": "ok", "values": view.ok},
+            {"label": "succeeded", "kind": "ok", "status": "ok", "values": view.ok},
             {"label": "refused", "kind": "refused", "status": "refused", "values": view.refused},
             {"label": "failed", "kind": "failed", "status": "error", "values": view.failed},
         ],
@@ -88,7 +88,7 @@ def _latency(view: StatisticsView) -> dict[str, Any]:
         "times": view.times,
         "lines": [
             {"label": "median", "kind": "p50", "values": view.p50_ms},
-            {"label": "95 of 100", "kind": "p95", "values": view.p95_ms},
+            {"label": "p95", "kind": "p95", "values": view.p95_ms},
         ],
     }
 

@@ -49,7 +49,7 @@ STAGE_WORDS: Final = {
 }
 """The stages of a call (`audit.record_kinds.STAGES`): one word each, on every page."""
 _OUTCOMES: Final = {
-    "ok": "went well",
+    "ok": "succeeded",
     "error": "failed",
     "allow": "allowed by policy",
     "deny": "denied by policy",
