@@ -206,7 +206,7 @@ def test_a_question_is_shown_with_what_helps_to_judge_it(project: Path, approval
             keep.call_sync("agent_hello_world", arguments, agent="operator", session="s1")
         tool = keep.get("agent_hello_world")
     of = {"tool": tool.name, "version": tool.version, "definition_hash": tool.definition_hash}
-    approvals.ask(question(**of, agent="operator", session="s1"))
+    approvals.ask(question(**of, agent="operator", session="s1", asked_at=time.time()))
     shown = run(project, "show", "0123", "--context").stdout
     lines = re.sub(r"^  \w{8}  ", "  <id>  ", shown, flags=re.MULTILINE).split("\n\n")[-1].splitlines()
     assert lines == [

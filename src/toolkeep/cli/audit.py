@@ -342,7 +342,7 @@ def show_statistics(hours: str, project: Path | None, *, as_json: bool) -> None:
     over = f"{counted(view.calls, 'call')} over the last {counted(view.hours, 'hour')}"
     say(f"{over}, {view.failures:,} failed, {view.refusals:,} refused")
     if view.median_ms is not None and view.slowest_ms is not None:
-        say(f"half of the calls ran at most {view.median_ms:,} ms, p95 at most {view.slowest_ms:,} ms")
+        say(f"run time: median {view.median_ms:,} ms, p95 {view.slowest_ms:,} ms")
     reasons = [(one.about or one.name, one.name, f"{one.calls:,}") for one in view.by_reason]
     _say_ranking((Column("REFUSED BECAUSE"), Column("CODE"), Column("CALLS")), reasons)
     for heading, ranked in (("TOOL", view.by_tool), ("AGENT", view.by_agent)):
