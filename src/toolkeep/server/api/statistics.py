@@ -66,7 +66,7 @@ class StatisticsView(msgspec.Struct, frozen=True, kw_only=True):
     refusals: int
     median_ms: float | None
     slowest_ms: float | None
-    """p95 calls were faster."""
+    """95 of 100 calls were faster."""
     by_reason: list[Ranked]
     by_tool: list[Ranked]
     by_agent: list[Ranked]
