@@ -44,6 +44,11 @@ class DriftReader:
         self._seen: dict[str, str] = {}
         """By agent, up to when."""
 
+    @property
+    def has_read(self) -> bool:
+        """Whether the log was read; it takes seconds where it is long."""
+        return self._last >= 0
+
     def open(self, log: ReadableLog) -> list[DriftNews]:
         """What nobody acknowledged, the newest first."""
         with self._lock:

@@ -67,8 +67,15 @@ async def _show(service: Service, request: PageRequest) -> Response:
         part = "parts/access_rows.html" if request.query["cursor"] else "parts/access.html"
         return request.renderer.page(request, part, **await _matrix(service, request))
     data = {**await _matrix(service, request), **await _counted(service, request)}
-    news = await drift_routes.list_drift(service) if request.caller.has_scope(Scope.AUDIT_READ) else []
-    return request.renderer.page(request, "agents.html", news=news, **data)
+    reads_log = request.caller.has_scope(Scope.AUDIT_READ)
+    is_later = reads_log and not service.drift.has_read
+    news = await drift_routes.list_drift(service) if reads_log and not is_later else []
+    return request.renderer.page(request, "agents.html", news=news, is_later=is_later, **data)
+
+
+async def _drift(service: Service, request: PageRequest) -> Response:
+    news = await drift_routes.list_drift(service)
+    return request.renderer.page(request, "parts/drift.html", news=news)
 
 
 async def _counts(service: Service, request: PageRequest) -> Response:
@@ -158,6 +165,7 @@ def _text(name: str, longest: int = 256) -> Parameter:
 
 
 ROUTES: Final = (
+    page_route("GET", "/ui/agents/drift", _drift, (Scope.AUDIT_READ,)),
     page_route("GET", "/ui/agents/counts", _counts, (Scope.POLICIES_READ,)),
     page_route(
         "GET", "/ui/agents/show", _show_agent, (Scope.POLICIES_READ,), Parameter(name="agent", about="")

@@ -3,10 +3,12 @@
 import asyncio
 import csv
 import io
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
+from markupsafe import Markup
 
 from toolkeep.approval.question import Question
 from toolkeep.audit.call_verdict import duration_text
@@ -18,6 +20,7 @@ from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
 from toolkeep.server.web.browser_security import security_headers
+from toolkeep.server.web.templates_env import shown_text
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
@@ -41,6 +44,12 @@ _OF_RECORDS: Final = ("type", "code", "text", "policy", "slower_ms", "ran_ms")
 _HOURS: Final = {"1": "last hour", "6": "last 6 hours", "24": "last day", "168": "last 7 days"}
 _NAMED: Final = 500
 """Tools or policies that a field suggests; any other can be typed."""
+
+
+@lru_cache(maxsize=16)
+def _options(names: tuple[str, ...]) -> Markup:
+    """Suggestions of a field; hundreds take as long as all the calls of a page."""
+    return Markup("").join(Markup('<option value="{}"></option>').format(shown_text(one)) for one in names)
 
 
 async def _timeline(service: Service, request: PageRequest) -> Response:
@@ -83,7 +92,7 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         types=_TYPES,
         statuses=_STATUSES,
         hours=_HOURS,
-        tools=[tool.name for tool in tools[:_NAMED]],
+        tools=_options(tuple(tool.name for tool in tools[:_NAMED])),
         agents=sorted(service.keep.agents),
         policies=_policies(service, request),
         codes=await asyncio.to_thread(_codes, service),
