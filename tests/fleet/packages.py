@@ -43,11 +43,11 @@ class Site:
         requires: Iterable[str] = (),
         also: Iterable[str] = (),
     ) -> None:
-        """As an installer does; `also` stands in the record without being there."""
-        files = {} if files is None else files
+        """As an installer does; the files of `also` are empty."""
+        files = {**(files or {}), **dict.fromkeys(also, "")}
         write(self.folder, files)
         info = self._metadata(name, version, requires)
-        listed = (*files, *also, f"{info.name}/METADATA", f"{info.name}/RECORD", "../../../bin/greet")
+        listed = (*files, f"{info.name}/METADATA", f"{info.name}/RECORD", "../../../bin/greet")
         (info / "RECORD").write_text("".join(f"{path},,\n" for path in listed))
 
     def install_editable(self, name: str, project: Path, version: str = "1.2") -> None:

@@ -85,11 +85,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return data
 
     @property
-    def argument_ranks(self) -> dict[str, int]:
-        """The order of the arguments for a person: what the call touches or binds first, options last."""
-        return {one.name: _rank(one) for one in self.choices}
-
-    @property
     def may_be_remembered(self) -> bool:
         """Whether the answer may be remembered for the session or as a rule.
 
@@ -101,14 +96,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def wants_name(self) -> bool:
         """Whether the next approval must be given by typing the tool's name."""
         return self.acts_done + 1 == self.acts == 2
-
-
-def _rank(argument: Argument) -> int:
-    if argument.role:
-        return {"content": 2}.get(argument.role, 3)
-    if argument.fixed or argument.paths or argument.hosts or argument.domains or argument.number is not None:
-        return 0
-    return 2 if argument.shown in ("true", "false", "null") else 1
 
 
 BY_CLIENT: Final = "client"

@@ -84,4 +84,5 @@ def test_what_nobody_began_is_not_said(read: Read, world: World) -> None:
     page.clock.run_for(5_000)
     expect(page.locator("#announce")).to_have_text("")
     slow[0].continue_()
+    page.clock.resume()  # by which the browser is asked whether it is gone
     is_gone(page)

@@ -63,8 +63,8 @@ def test_lines_are_shown_with_their_sources_and_answered_at_once(
     expect(page.get_by_text(source)).to_be_visible()
     assert barriers(page, axe) == []
     # Enter in a text field answers nothing.
-    page.get_by_placeholder("Why not?").fill("not these")
-    page.get_by_placeholder("Why not?").press("Enter")
+    page.get_by_placeholder("Reason to deny").fill("not these")
+    page.get_by_placeholder("Reason to deny").press("Enter")
     expect(page.get_by_text("Approved by")).to_have_count(0)
     page.get_by_label(re.compile("^2 of 4: approve send_mail")).check()
     page.get_by_label(re.compile("^3 of 4: approve pay")).check()

@@ -85,10 +85,10 @@ def test_a_click_shows_the_call_that_waits(read: Read, world: World) -> None:
     expect(page.get_by_role("button", name="Approve once")).to_be_visible()
     assert told(page) == [said("A call waits for approval")]
     # What was begun stays, and the tab comes forward.
-    page.get_by_placeholder("Why not?").fill("not on a Mon")
+    page.get_by_placeholder("Reason to deny").fill("not on a Mon")
     page.evaluate("notices[0].notice.dispatchEvent(new Event('click'))")
     assert page.evaluate("window.wasFocused")
-    expect(page.get_by_placeholder("Why not?")).to_have_value("not on a Mon")
+    expect(page.get_by_placeholder("Reason to deny")).to_have_value("not on a Mon")
     hide(page, is_hidden=False)
     page.get_by_role("button", name="Deny").click()
     expect(page.get_by_text("Nothing else waits for you.")).to_be_visible()

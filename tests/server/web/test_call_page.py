@@ -62,7 +62,7 @@ async def unlock(path: Annotated[str, Touches("fs.read")], key: Annotated[str, S
     return path + key
 
 
-LINE = 'agents: "writer": add to capabilities: ["fs.read:/etc/passwd"]'
+LINE = 'capabilities: ["fs.read:/etc/passwd"]'
 
 
 def test_a_call_without_a_grant_shows_the_line_to_add_to_who_may_have_it_explained(keep: Keep) -> None:
@@ -89,10 +89,10 @@ def test_a_call_without_a_grant_shows_the_line_to_add_to_who_may_have_it_explain
 
     admin, secret, *others, own, granted = visit(keep, act)
     assert f">{LINE}<" in admin
-    assert "Add to <code>.agent/config.yml</code>, then run <code>toolkeep accept</code>:" in admin
+    assert 'Add this to <code>agents: "writer"</code> in <code>.agent/config.yml</code>, then run' in admin
     assert '<dd class="foreign">fs.read /etc/passwd</dd>' in admin
     assert '<dt>Holds</dt><dd class="foreign">fs.read:./docs</dd>' in admin
-    assert ["add to capabilities" in page for page in (secret, *others, own, granted)] == [False] * 5
+    assert [LINE in page for page in (secret, *others, own, granted)] == [False] * 5
     assert "As the rules are now, the same call would be permitted." in granted
 
 

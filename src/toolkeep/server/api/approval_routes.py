@@ -239,7 +239,7 @@ def _waiting(question: Question) -> WaitingView:
                 question.argument_data,
                 _ABOUT_CHARS,
                 value_chars=_VALUE_CHARS,
-                ranks=question.argument_ranks,
+                ranks=_ranks(question),
             ),
             _ABOUT_CHARS,
         ),
@@ -428,8 +428,8 @@ def view_of(standing: Standing, caller: Caller) -> ApprovalView:
         why=list(question.why),
         acts=question.acts,
         acts_done=question.acts_done,
-        arguments=shortest_first(question.argument_data, question.argument_ranks),
-        outline=outline(question.argument_data, SHOWN_CHARS, question.argument_ranks).text,
+        arguments=shortest_first(question.argument_data, _ranks(question)),
+        outline=outline(question.argument_data, SHOWN_CHARS, _ranks(question)).text,
         touches=list(question.touches),
         flow=list(map(flow_line, question.flow)),
         difference=question.difference,
@@ -466,6 +466,19 @@ async def _note_shown(keep: Keep, caller: Caller, shown: Sequence[Standing]) -> 
 
 def _may_see(caller: Caller, question: Question) -> bool:
     return caller.has_scope(Scope.APPROVE) or question.agent == caller.agent
+
+
+def _ranks(question: Question) -> dict[str, int]:
+    """The order of the arguments for a person: what the call touches or binds first, options last."""
+    return {one.name: _rank(one) for one in question.choices}
+
+
+def _rank(argument: Argument) -> int:
+    if argument.role:
+        return 2 if argument.role == "content" else 3
+    if argument.fixed or argument.paths or argument.hosts or argument.domains or argument.number is not None:
+        return 0
+    return 2 if argument.shown in ("true", "false", "null") else 1
 
 
 def _store(keep: Keep) -> Approvals:

@@ -62,7 +62,7 @@ function showTimes(root) {
     const moment = new Date(element.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
     element.title = `${zoned.format(moment)}, ${moment.toISOString()}`;
-    element.textContent = "relative" in element.dataset ? near(moment) : asFarAsNeeded(moment);
+    element.textContent = "relative" in element.dataset ? near(moment) : asFarAsNeeded(moment, element.parentElement.dataset.to === "minute");
     element.dataset.shown = "";
   }
 }
@@ -70,8 +70,10 @@ function showTimes(root) {
 let today = new Date().toDateString();
 
 // The time of today, the day and time of this year, else the date too. The title has all of it.
-function asFarAsNeeded(moment) {
-  if (moment.toDateString() === today) return ofToday.format(moment);
+function asFarAsNeeded(moment, toMinute = false) {
+  const isToday = moment.toDateString() === today;
+  if (toMinute) return `${isToday ? "" : `${calendarDay.format(moment)}, `}${clockTime.format(moment)}`;
+  if (isToday) return ofToday.format(moment);
   return (moment.getFullYear() === new Date().getFullYear() ? ofThisYear : zoned).format(moment);
 }
 
@@ -109,6 +111,7 @@ function settle(root) {
   // Each once: what is put into another part of the page later takes nobody's focus.
   const first = root.querySelector("[data-focus]");
   if (first) first.focus();
+  first?.closest(".closable")?.scrollIntoView({ block: "nearest" });
   first?.removeAttribute("data-focus");
   for (const told of root.querySelectorAll("[data-announce]")) {
     announce(told.dataset.announce);
