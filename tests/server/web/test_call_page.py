@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.server.web.conftest import Reader, World
 from tests.server.web.test_app import Visitor, visit
-from toolkeep import Keep, Secret, Touches, tool
+from toolkeep import Keep, Secret, Touches, open_keep, tool
 
 pytestmark = pytest.mark.spec("WEB-2", "POL-5")
 
@@ -135,6 +135,25 @@ def test_trying_a_refused_call_again_says_whether_its_agent_may_make_it(
     assert ("Whether writer may make the call was not checked." in page) == (not said[0])
     assert f"Call as {agent}</button>" in page
     assert page.count('name="original" value="writer"') == 2  # for whoever corrects it, and checks again
+
+
+def test_trying_again_does_not_promise_what_the_session_may_deny() -> None:
+    with open_keep(built_in=False, flow={"policy": "standard"}, agents={"writer": {}}) as keep:
+        keep.register(peek)
+        keep.declare_agent("writer", capabilities=["fs.read:/etc"])
+
+        async def act(visitor: Visitor) -> list[str]:
+            sent = {"mode": "json", "text": '{"path": "/etc/passwd"}', "act": "check"}
+            asked = [
+                await visitor.post("/ui/tools/peek:try", {**sent, **of})
+                for of in ({"original": "writer"}, {})
+            ]
+            return [html.unescape(one.body.decode()) for one in asked]
+
+        again, own = visit(keep, act)
+    assert "outside its session writer may make the call" in again
+    assert 'class="message good"' not in again
+    assert "outside its session" not in own
 
 
 @pytest.mark.spec("WEB-2")

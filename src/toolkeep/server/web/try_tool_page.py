@@ -50,6 +50,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     decided_for: str = ""
     decision: policy_routes.ExplainedCall | None = None
     """Whether that agent may make the checked call; None if the person may not know."""
+    is_without_session: bool = False
+    """Whether what the session of the original call had read may decide otherwise."""
     result: ToolResult | None = None
     waiting: open_calls.CallView | None = None
     is_repaired: bool = False
@@ -98,6 +100,8 @@ async def _decide(service: Service, request: PageRequest, attempt: Attempt, argu
             tool=attempt.tool.name, arguments=jiter.from_json(arguments), agent=agent
         )
         attempt.decision = await policy_routes.explain_call(service.keep, caller, body)
+        # A yes without the session would tell the person that a call passes which flow policies deny.
+        attempt.is_without_session = bool(attempt.original) and service.keep.authorizer.flow is not None
 
 
 def _fill(attempt: Attempt) -> None:
