@@ -176,6 +176,7 @@ def test_several_are_selected_by_keys_and_stay_so(read: Callable[..., Reader], w
     expect(page.locator(".waiting-item")).to_have_count(3)
     chosen = page.locator("#picks [name=picked]:checked")
     for number in (1, 2):
+        page.wait_for_load_state()  # keys pressed earlier are not heard yet
         page.keyboard.press("x")
         expect(chosen).to_have_count(number)
         page.keyboard.press("j")
