@@ -1,5 +1,7 @@
 """Sessions: a list of the newest, and the timeline of one with what its model was shown."""
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -69,6 +71,7 @@ async def _show(service: Service, request: PageRequest) -> Response:
         timeline=found,
         owner=_owner_words(found.state.owner) if found.state else "",
         took=duration_text(found.totals.took_us),
+        lasted=_lasted(found.items),
         waiting=await _waiting(service, request, **given),
         query=urlencode({**kept, "agent": found.agent}),
         has_writes=await has_writes(
@@ -86,6 +89,13 @@ async def _waiting(
     asked = await approval_routes.list_approvals(service.keep, request.caller, limit=_WAITING)
     found = [one for one in asked.items if one.agent == agent]
     return [one for one in found if (session in ("", one.session) and conversation in ("", one.conversation))]
+
+
+def _lasted(calls: Sequence[TimelineCall]) -> str:
+    """How long after the first call the last one was asked for, as text; empty below a second."""
+    times = [datetime.fromisoformat(one.time) for one in calls if one.time]
+    lasted = max(times) - min(times) if times else timedelta()
+    return duration_text(lasted // timedelta(microseconds=1)) if lasted >= timedelta(seconds=1) else ""
 
 
 def _owner_words(key: str) -> str:
