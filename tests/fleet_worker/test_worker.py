@@ -100,13 +100,15 @@ def test_calls_of_workers_that_die_run_elsewhere_or_end_as_unknown(nats: NatsSer
         server = Server(
             nats, key, [one.trusted, two.trusted], runs_on=runs_on, lease_s=LEASE, agents={"ada": grant}
         )
-        with processes(one, two):
+        with processes(one), contextlib.ExitStack() as later:
             async with server:
-                await ready(server, "one", "two")
+                await ready(server, "one")
                 # Killed: what only reads, or is declared idempotent, runs on the other one.
                 state = {"path": str(tmp_path / "state"), "text": "put"}
                 putting = asyncio.create_task(server.call("put", state, agent="ada"))
                 await busy(server, "one", 1)
+                later.enter_context(processes(two))
+                await ready(server, "two")
                 await until((tmp_path / "state").exists)
                 reading = [asyncio.create_task(server.call("wait", {"seconds": 1})) for _ in range(4)]
                 arguments = {"path": str(tmp_path / "notes"), "text": "once", "seconds": 60}

@@ -11,6 +11,8 @@ import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -55,6 +57,8 @@ from toolkeep.version import __version__
 log = logging.getLogger("toolkeep.fleet")
 
 _TICK_SECONDS: Final = 0.1
+_COMPARED: Final = 8
+"""So many workers with a free slot are compared for a call."""
 _OPEN_SECONDS: Final = 2.0
 """A hello without an answer is repeated."""
 _APPEAR_SECONDS: Final = 3.0
@@ -213,6 +217,8 @@ class Dispatcher:
         self._reply = os.urandom(8).hex()
         self._hellos = 0
         self._known = {known.key.token: known for known in map(_Known, settings.workers)}
+        self._all = tuple(self._known.values())
+        self._turn = 0
         self._frame_received = asyncio.Event()
         """A frame came from a trusted worker, or claims to."""
         self._queue: OrderedDict[str, deque[_Waiter]] = OrderedDict()
@@ -473,8 +479,10 @@ class Dispatcher:
             for known in self._known.values()
         )
 
-    def _fitting(self, place: Placement) -> "Iterator[WorkerSession]":
-        for known in self._known.values():
+    def _fitting(self, place: Placement, among: "Iterable[_Known]" = ()) -> "Iterator[WorkerSession]":
+        """The workers that could run a call, full or not; another is the first each time."""
+        self._turn = (self._turn + 1) % (len(self._all) or 1)
+        for known in among or chain(islice(self._all, self._turn, None), islice(self._all, self._turn)):
             session = known.current
             if (
                 session is not None
@@ -488,22 +496,26 @@ class Dispatcher:
         """Whether its worker may get jobs."""
         return session.has_lease and not self._is_quarantined(session.trusted.key)
 
-    def _best(self, place: Placement, without: Collection[str] = ()) -> WorkerSession | None:
-        """The least busy worker that fits, with a slot reserved; None if all are full.
+    def _best(
+        self, place: Placement, without: Collection[str] = (), among: "Iterable[_Known]" = ()
+    ) -> WorkerSession | None:
+        """The least busy of a few workers that fit, with a slot reserved; None if all are full.
 
         `without` are keys of workers that are passed over.
         """
-        best, most = None, 0.0
-        for session in self._fitting(place):
-            share = session.free / session.claims.slots
-            if share > most and session.trusted.key not in without:
-                best, most = session, share
+        shares = (
+            (session.free / session.claims.slots, session)
+            for session in self._fitting(place, among)
+            if session.free > 0 and session.trusted.key not in without
+        )
+        _, best = max(islice(shares, _COMPARED), key=itemgetter(0), default=(0.0, None))
         if best is not None:
             best.reserved += 1
         return best
 
-    def _pump(self) -> None:
-        """Give free slots to those who wait: one call of each agent in turn."""
+    def _pump(self, among: "Iterable[_Known]" = ()) -> None:
+        """Give free slots, or those of some workers, to calls that wait: one of each agent in turn."""
+        full: set[Placement] = set()
         is_moving = True
         while is_moving:
             is_moving = False
@@ -516,13 +528,15 @@ class Dispatcher:
                     continue
                 # An agent's first call may wait for a rare worker, and its others need not.
                 for waiter in waiting:
-                    if waiter.future.done():
+                    if waiter.future.done() or waiter.place in full:
                         continue
-                    if (best := self._best(waiter.place)) is not None:
-                        waiter.future.set_result(best)
-                        self._queue.move_to_end(agent)
-                        is_moving = True
-                        break
+                    if (best := self._best(waiter.place, among=among)) is None:
+                        full.add(waiter.place)
+                        continue
+                    waiter.future.set_result(best)
+                    self._queue.move_to_end(agent)
+                    is_moving = True
+                    break
 
     def _on_announcement(self, _: str, frame: bytes) -> None:
         """Say hello to a trusted worker that is new, or was started again."""
@@ -567,7 +581,7 @@ class Dispatcher:
         finally:
             self._frame_received.set()
         if self._queue:
-            self._pump()
+            self._pump((known,))
 
     def _handle(self, known: _Known, frame: bytes) -> None:
         kind = frame[:1]
@@ -639,8 +653,9 @@ class Dispatcher:
                 for session in known.sessions:
                     if session.pending_jobs and not session.has_lease:
                         session.give_up()
-            for waiter in [one for waiting in self._queue.values() for one in waiting]:
-                self._install(waiter.place, waiter.bundled)
+            wanted = {one.place: one.bundled for waiting in self._queue.values() for one in waiting}
+            for place, bundled in wanted.items():
+                self._install(place, bundled)
             if self._queue:
                 self._pump()
 
