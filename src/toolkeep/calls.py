@@ -355,6 +355,8 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether an identical call was refused before."""
     decision: "Decision | None" = None
     """The policy decision, if policy refused."""
+    ungranted: str = ""
+    """What the agent has no grant for, such as `fs.read of '/etc/passwd'`, if that is why."""
     denied_by: str = ""
     """The person who denied it, if one did."""
     denied_identity: "Identity | None" = None

@@ -430,4 +430,6 @@ def test_calls_are_listed_by_the_filters_of_the_page(project: Path) -> None:
     assert set(CallFilters.__struct_fields__) <= options
     assert "is no time such as" in run(project, "audit", "calls", "--since", "monday").output
     assert "is no number of milliseconds" in run(project, "audit", "calls", "--ran-ms", "nan").output
-    assert "wrong type" in run(project, "audit", "calls").output
+    said = "'name' must be a string, got integer"
+    assert listed("--text", said.upper()) == every[1:2]
+    assert said in run(project, "audit", "calls").output

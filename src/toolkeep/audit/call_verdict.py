@@ -13,7 +13,7 @@ import msgspec
 from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal
 from toolkeep.calls import DEFAULT_POLICY, Violation
 from toolkeep.errors import NOT_BEGUN, TITLES, Code
-from toolkeep.text.display import counted, echo_name
+from toolkeep.text.display import counted, echo_name, shorten
 
 Outcome = Literal["ok", "refused", "failed", "unknown", "pending", "repeated", "under way"]
 """`refused`: it was not run; `failed`: it ran and gave no result; `unknown`: it may have had an effect."""
@@ -27,6 +27,11 @@ class CallVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Who called what, what came of it, and why."""
     why: str
     """The same without who and what, for a list that says them."""
+    reason: str = ""
+    """Why it was refused or failed, in few words, for a row that says the outcome too; else empty.
+
+    The title of its error, if nothing more is known.
+    """
     remedy: str = ""
     """What would change it, for the operator."""
 
@@ -61,6 +66,8 @@ _REMEDIES: Final = {
     Code.OUTCOME_NOT_RECORDED: "Find out what it did before it is called again; the disk may be full.",
     Code.RESULT_WITHHELD: "A hook of your program withheld the result: look there.",
 }
+_REASON_CHARS: Final = 200
+"""Characters of a reason: more than a row shows; the sentence has all of it."""
 _INVALID: Final = frozenset(
     {
         Code.NOT_JSON,
@@ -93,10 +100,14 @@ def verdict_of(records: Sequence[Mapping[str, Any]], kept: KeptRefusal | None = 
     return _verdict("under way", who, ", and no outcome is recorded: it runs, or its process ended", remedy)
 
 
-def _verdict(outcome: Outcome, who: str, rest: str, remedy: str = "") -> CallVerdict:
+def _verdict(outcome: Outcome, who: str, rest: str, remedy: str = "", reason: str = "") -> CallVerdict:
     why = re.sub(r"^[,;:]? (and |but )?", "", rest)
     return CallVerdict(
-        outcome=outcome, sentence=f"{who}{rest}.", why=f"{why[:1].upper()}{why[1:]}.", remedy=remedy
+        outcome=outcome,
+        sentence=f"{who}{rest}.",
+        why=f"{why[:1].upper()}{why[1:]}.",
+        reason=shorten(" ".join(reason.split()), _REASON_CHARS),
+        remedy=remedy,
     )
 
 
@@ -144,8 +155,57 @@ def _failed(
     elif last.get("type") in ("ToolCompleted", "AnsweredLate"):
         outcome = "refused" if code in NOT_BEGUN else "failed"
     cause = _cause(code, outcome, records, last, problem, why)
-    remedy = _permission(records, why) if code is Code.NOT_PERMITTED else ""
-    return _verdict(outcome, who, cause, remedy or _remedy(code, problem, kept))
+    remedy = _permission(records, kept) if code is Code.NOT_PERMITTED else ""
+    reason = _reason(code, records, last, kept, why)
+    return _verdict(outcome, who, cause, remedy or _remedy(code, problem, kept), reason)
+
+
+def _reason(
+    code: Code | None,
+    records: Sequence[Mapping[str, Any]],
+    last: Mapping[str, Any],
+    kept: KeptRefusal | None,
+    why: str,
+) -> str:
+    """Why a call gave no result, without what its row says: tool, agent and outcome."""
+    if code in _INVALID:
+        return f"{why}{_others(last)}"
+    if code is Code.UNKNOWN_TOOL:
+        return TITLES[code]
+    if code is Code.APPROVAL_DENIED:
+        return _denied(records, why)
+    if code is Code.APPROVAL_NEEDED:
+        waited_us = int(_newest(records, "Approval").get("waited_ms") or 0) * 1000
+        return "nobody approved it" + (f" in {duration_text(waited_us)}" if waited_us >= _SECOND else "")
+    if code is Code.NOT_PERMITTED and kept is not None and kept.ungranted:
+        return f"no grant for {kept.ungranted}"
+    if code is Code.NOT_PERMITTED and kept is None and (denying := _denying(records)):
+        return f"{_listed('policy', 'policies', denying)} {'forbids' if len(denying) == 1 else 'forbid'} it"
+    return why.removeprefix(f"tool '{echo_name(str(records[0].get('tool', '')))}' ")
+
+
+def _others(last: Mapping[str, Any]) -> str:
+    others = len(last.get("codes") or ()) - 1
+    return f" (and {counted(others, 'more problem')})" if others > 0 else ""
+
+
+def _denied(records: Sequence[Mapping[str, Any]], why: str) -> str:
+    """Who denied a call, and the reason that they gave."""
+    person = _newest(records, "Approval").get("approver")
+    _, quote, reason = why.partition(': "')
+    said = (
+        f": {quote and reason.removesuffix(chr(34))}"
+        if quote
+        else ", who gave no reason"
+        if person
+        else ", without a reason"
+    )
+    return f"denied by {echo_name(str(person)) if person else 'its client'}{said}"
+
+
+def _denying(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The policies that denied a call, in quotes."""
+    return [f"'{one}'" for one in _newest(records, "PolicyDecision").get("policies") or ()]
 
 
 def _cause(
@@ -158,25 +218,14 @@ def _cause(
 ) -> str:
     """The rest of the sentence about a call without a result."""
     if code in _INVALID:
-        others = len(last.get("codes") or ()) - 1
-        more = f" (and {counted(others, 'more problem')})" if others > 0 else ""
         place = f" at {problem.path}" if problem is not None and problem.path else ""
-        return f", but its arguments are not valid{place}: {why}{more}"
+        return f", but its arguments are not valid{place}: {why}{_others(last)}"
     if code is Code.APPROVAL_DENIED:
-        person = _newest(records, "Approval").get("approver")
-        _, quote, reason = why.partition(': "')
-        said = (
-            f": {quote and reason.removesuffix(chr(34))}"
-            if quote
-            else ", who gave no reason"
-            if person
-            else ", without a reason"
-        )
-        return f", and it was denied by {echo_name(str(person)) if person else 'its client'}{said}"
+        return f", and it was {_denied(records, why)}"
     if code is Code.APPROVAL_NEEDED:
         return ", and nobody approved it" + (f": {why}" if problem is not None else "")
     if code is Code.NOT_PERMITTED:
-        named = [f"'{one}'" for one in _newest(records, "PolicyDecision").get("policies") or ()]
+        named = _denying(records)
         if any(one in why for one in named):  # the message names it
             return f", and {why}"
         by = f" by {_listed('policy', 'policies', named)}" if named else ""
@@ -188,9 +237,9 @@ def _cause(
     return f", and it was refused: {why}"
 
 
-def _permission(records: Sequence[Mapping[str, Any]], why: str) -> str:
+def _permission(records: Sequence[Mapping[str, Any]], kept: KeptRefusal | None) -> str:
     """What would permit a call that lacks a grant, or that one's own policies deny; else empty."""
-    if "has no grant for" in why:
+    if kept is not None and kept.ungranted:
         return "If the agent is to have it, grant it: `toolkeep policy explain` prints the line to add."
     denied = _newest(records, "PolicyDecision").get("policies") or ()
     named = [f"'{one}'" for one in denied if not one.startswith("toolkeep.")]

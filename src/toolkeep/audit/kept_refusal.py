@@ -4,14 +4,20 @@ A record holds its hash (`diagnosis_hash`). Comes in: a refusal. Goes out: bytes
 back. Bodies of earlier versions are one text; they are read as such.
 """
 
-from typing import Any
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
+from toolkeep.audit.errors import BodyUnavailable
 from toolkeep.calls import Refusal, Violation
 from toolkeep.errors import TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.text.refusal_text import refusal_text
+
+ReadBody: TypeAlias = Callable[[str], bytes]
+"""A body by its hash; raises `BodyUnavailable` or `KeyError`."""
 
 
 class KeptProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +49,8 @@ class KeptRefusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     repair: list[dict[str, Any]] = []
     """A JSON Patch that would make the call valid."""
     is_repeated: bool = False
+    ungranted: str = ""
+    """What the agent has no grant for, if that is why."""
     diagnosis: str = ""
     """For the operator alone: what was denied, a traceback."""
     received: Any = None
@@ -71,6 +79,7 @@ def kept_of(refusal: Refusal, *, hides_values: bool, received: Any, is_whole: bo
         hint=refusal.schema_hint,
         repair=[] if hides_values or refusal.repair is None else list(refusal.repair),
         is_repeated=refusal.is_repeated,
+        ungranted=refusal.ungranted,
         diagnosis="" if refusal.diagnosis is None else refusal.diagnosis.text,
         received=received,
         is_whole=is_whole,
@@ -116,3 +125,13 @@ def parse_kept(body: bytes) -> KeptRefusal:
         first, *rest = text.split("\n")
         problem = KeptProblem(code=Code.TOOL_FAILED.value, message=first)
         return KeptRefusal(problems=[problem], diagnosis="\n".join(rest))
+
+
+def read_kept(records: Sequence[Mapping[str, Any]], read_body: ReadBody) -> KeptRefusal | None:
+    """What is kept of the refusal or failure of a call, if anything; `records` are all of its records."""
+    digest = next((str(one["diagnosis_hash"]) for one in reversed(records) if one.get("diagnosis_hash")), "")
+    if not digest:
+        return None
+    with contextlib.suppress(BodyUnavailable, KeyError, ValueError):
+        return parse_kept(read_body(digest))
+    return None

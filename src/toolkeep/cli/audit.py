@@ -291,14 +291,16 @@ def list_calls(limit: int, project: Path | None, *, as_json: bool, **filters: st
 
     from toolkeep.audit.call_verdict import duration_text
     from toolkeep.cli.tool_selection import keep_with
-    from toolkeep.server.api.recorded_calls import CallFilters, CallView, title_of
+    from toolkeep.server.api.recorded_calls import CallFilters, CallView
     from toolkeep.server.api.session_timeline import find_calls
     from toolkeep.stores.api_tokens import Scope, Token
 
     wanted = CallFilters(**{key: None if one is None else str(one) for key, one in filters.items()})
     reader = Token(id="", name="", scopes=(Scope.AUDIT_READ,), agent="operator", created_at=0.0)
     with keep_with(project=project) as keep, progress("Reading the log"):
-        found, _ = asyncio.run(find_calls(keep, reader, wanted, limit=limit, scans=_CALL_SCANS))
+        found, _ = asyncio.run(
+            find_calls(keep, reader, wanted, limit=limit, scans=_CALL_SCANS, tells_why=True)
+        )
     calls = [CallView.of(one) for one in found if one.newest.call]
     if as_json:
         print_json(msgspec.to_builtins(calls))
@@ -308,7 +310,7 @@ def list_calls(limit: int, project: Path | None, *, as_json: bool, **filters: st
             short_time(datetime.fromisoformat(one.time).timestamp()),
             one.call[:_PREFIX],
             one.outcome,
-            title_of(one.codes[0]) if one.codes else "",
+            one.reason,
             one.tool,
             one.agent,
             duration_text(one.took_us) if one.took_us else "",
@@ -456,16 +458,12 @@ def show_records(which: str, project: Path | None, *, as_json: bool) -> None:
 def _verdict(entries: "list[Entry]", bodies: Callable[[str], bytes]) -> dict[str, str]:
     """Who called what, what came of it and why, and what would change it; nothing for a single record."""
     from toolkeep.audit.call_verdict import verdict_of
-    from toolkeep.audit.kept_refusal import parse_kept
+    from toolkeep.audit.kept_refusal import read_kept
 
     records = [entry.record for entry in entries]
     if records[0].get("type") != "ToolInvoked" or (len(records) == 1 and not records[0].get("status")):
         return {}
-    digest = next((one["diagnosis_hash"] for one in reversed(records) if one.get("diagnosis_hash")), "")
-    kept = None
-    with contextlib.suppress(BodyUnavailable, ValueError):
-        kept = parse_kept(bodies(digest)) if digest else None
-    verdict = verdict_of(records, kept)
+    verdict = verdict_of(records, read_kept(records, bodies))
     return {"sentence": verdict.sentence} | ({"remedy": verdict.remedy} if verdict.remedy else {})
 
 

@@ -62,7 +62,7 @@ from toolkeep.policy.touched_resources import (
 )
 from toolkeep.sandbox.import_guard import writable_folders
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths, search_path
-from toolkeep.text.display import HIDDEN
+from toolkeep.text.display import HIDDEN, visible
 
 log = logging.getLogger("toolkeep.policy")
 _NO_PERMIT: Final = (
@@ -470,8 +470,7 @@ class Authorizer:
         if root is None:
             # Only for the operator: the scope tells whether the file exists.
             lacks = f"{one.kind}:{scope_of(one, self._project)}" if agent.entity.id == OPERATOR else ""
-            reason = f"the agent has no grant for {one.kind} of '{one.named}'"
-            raise TouchRefused(one.pointer, reason, lacks=lacks)
+            raise _ungranted(one.pointer, f"{one.kind} of '{one.named}'", lacks)
         one.root, one.folder = root, effective_grant.folder_of(root, one.kind)
         one.hosts = effective_grant.reach_of(one)
         # Only now: "does not exist" is told only to an agent that may read there. Earlier it would reveal
@@ -764,9 +763,11 @@ def _check_any(capability: Capability, plan: TouchPlan, effective_grant: Effecti
     if capability.kind in plan.unread:
         raise TouchRefused("", f"its arguments do not show what it would access with {capability.kind}")
     if not effective_grant.holds(capability.kind) and capability.kind not in plan.dispensable:
-        raise TouchRefused(
-            "", f"the agent has no grant for {capability.kind}", lacks=f"{capability.kind}:SCOPE"
-        )
+        raise _ungranted("", capability.kind, f"{capability.kind}:SCOPE")
+
+
+def _ungranted(pointer: str, what: str, lacks: str) -> TouchRefused:
+    return TouchRefused(pointer, f"the agent has no grant for {what}", lacks=lacks, ungranted=what)
 
 
 def _audit_text(one: Touched, checked: CheckedCall) -> str:
@@ -788,9 +789,12 @@ def _touch_refusal(
 ) -> Refusal:
     reason = refused.reason[0].upper() + refused.reason[1:]
     fix = NAME_ANOTHER if refused.can_be_fixed else advice or _ask(request)
+    ungranted = visible(refused.ungranted)
     if tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
         reason, fix = "An argument names something that may not be touched", _ask(request)
-    return refuse(request, Code.NOT_PERMITTED, reason, fix, path=refused.pointer)
+        ungranted = ""
+    refusal = refuse(request, Code.NOT_PERMITTED, reason, fix, path=refused.pointer)
+    return replace(refusal, ungranted=ungranted)
 
 
 def _changed(call: PermittedCall, pointer: str, reason: str) -> Refusal:

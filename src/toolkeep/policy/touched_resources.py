@@ -52,6 +52,7 @@ class TouchRefused(Exception):
         is_changed: bool = False,
         can_be_fixed: bool = False,
         lacks: str = "",
+        ungranted: str = "",
     ) -> None:
         super().__init__(reason)
         self.pointer = pointer
@@ -61,6 +62,8 @@ class TouchRefused(Exception):
         """Whether the caller could fix the call by another argument, such as a file that exists."""
         self.lacks = lacks
         """The capability that the agent would have to hold."""
+        self.ungranted = ungranted
+        """What the agent has no grant for, as the caller named it."""
 
 
 Thing = ResolvedPath | Host | HostScope | str

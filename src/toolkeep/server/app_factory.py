@@ -10,6 +10,7 @@ from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
 from toolkeep.mcp_server.dispatch import McpServer
 from toolkeep.mcp_server.http_app import McpApp
 from toolkeep.mcp_server.http_headers import LOOPBACK
+from toolkeep.server.api.call_index import CallIndex
 from toolkeep.server.api.health import Health, is_writable
 from toolkeep.server.api.open_calls import RunningCalls
 from toolkeep.server.api.routes import ROUTES
@@ -64,6 +65,7 @@ def make_app(
         limits=limits,
         calls=RunningCalls(keep),
         health=Health(keep, {name: partial(check, keep) for name, check in _CHECKS.items()}),
+        index=CallIndex(lambda digest: keep.record.bodies.get(digest)),  # noqa: PLW0108 -- opened on first use
         metrics=start_metrics(keep) if has_metrics else None,
         has_traces=has_traces,
         issuers=tuple(one.issuer for one in granting),

@@ -30,9 +30,9 @@ class Service:
     limits: ServerLimits
     calls: RunningCalls
     health: Health
+    index: CallIndex
     statistics: Statistics = field(default_factory=lambda: Statistics(at_once=COUNTED_AT_ONCE))
     history: ApprovalHistory = field(default_factory=ApprovalHistory)
-    index: CallIndex = field(default_factory=CallIndex)
     milestones: MilestoneReader = field(default_factory=MilestoneReader)
     drift: DriftReader = field(default_factory=DriftReader)
     verification: Verification = field(default_factory=Verification)

@@ -1,13 +1,17 @@
 """The log over HTTP: pages newest first, records whole, receipts that anybody can check."""
 
-from typing import Any
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 
+from tests.server.api.test_call_index import join
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
-from toolkeep import Keep, verify_receipt
+from toolkeep import Keep, Secret, Touches, open_keep, tool, verify_receipt
 from toolkeep.server.api import audit_routes
+from toolkeep.server.api.session_routes import ANY_SESSION
 
 
 async def made_calls(client: Client, number: int = 3) -> list[Any]:
@@ -117,3 +121,66 @@ def test_a_log_in_memory_has_no_proofs() -> None:
     with Keep() as keep:
         response = talk(keep, lambda client: client.get("/v1/audit/checkpoint"))
     assert (response.status, response.code) == (503, "ACODE-TSR-041")
+
+
+@tool(side_effects=["FsRead"], capabilities=["fs.read"])
+def peek(path: Annotated[str, Touches("fs.read")], key: Annotated[str, Secret()] = "") -> str:
+    """Look at a file."""
+    return path + key
+
+
+@tool(side_effects=["FsRead"], capabilities=["fs.read"])
+def glance(path: Annotated[str, Touches("fs.read")]) -> str:
+    """Look at a file."""
+    raise ValueError(f"no {path.upper()}")
+
+
+@pytest.mark.spec("AUD-1", "WEB-2")
+def test_a_list_says_why_calls_gave_no_result_as_far_as_its_reader_may_know(keep: Keep) -> None:
+    """Not what may be a secret; and search finds the words for those alone who may read them."""
+    keep.register(peek, glance)
+    keep.declare_agent("ada", capabilities=["fs.read:/srv"])
+
+    async def act(client: Client) -> Any:
+        ada, auditor = client.as_agent("ada", "call"), client.as_agent("eve", "audit:read")
+        await ada.call("glance", {"path": "/srv"})
+        await ada.call("glance", {"path": "/etc/hosts"})
+        await ada.call("peek", {"path": "/etc/passwd", "key": "hunter2"})
+        await ada.call("peek", {"path": "/srv", "key": {"mine": "hunter2"}})
+
+        async def listed(who: Client, query: str = "") -> tuple[int, list[str]]:
+            found = (await who.get(f"/v1/audit/calls{query}")).data
+            return found["total"], [one["reason"] for one in found["items"]]
+
+        scanned = [await listed(one, "?text=/ETC/hosts") for one in (auditor, ada)]
+        await asyncio.to_thread(join)
+        asked = ("", "?text=/ETC/hosts", "?text=no+/SRV", "?text=hunter2", "?limit=1&text=/etc/hosts")
+        return scanned, [[await listed(who, query) for query in asked] for who in (auditor, ada)]
+
+    scanned, (whole, own) = talk(keep, act)
+    grant, failed = "no grant for fs.read of '/etc/hosts'", "ValueError: no /SRV"
+    hidden = ["wrong type", "an argument names something that may not be touched"]
+    every = [*hidden, grant, failed]
+    assert whole == [(4, every), (1, [grant]), (1, [failed]), (0, []), (1, [grant])]
+    titles = ["wrong type", "not permitted", "not permitted", "tool failed"]
+    assert own == [(4, titles), *[(0, [])] * 4]
+    assert scanned == [(1, [grant]), (0, [])]
+
+
+def test_reasons_in_a_list_count_as_shown_to_a_caller_that_makes_calls(tmp_path: Path) -> None:
+    """A second token of the agent reads what a tool said to another session."""
+
+    async def act(client: Client) -> list[bool]:
+        reader = client.as_agent("ada", "call", "audit:read")
+        await client.as_agent("bob", "call").call("glance", {"path": "/srv"})
+        opened = []
+        for path in ("/v1/sessions", "/v1/audit/calls?agent=nobody", "/v1/audit/calls"):
+            assert (await reader.get(path)).status == 200
+            assert keep.authorizer.flow is not None
+            opened.append(keep.authorizer.flow.session_of("ada", "", caller=ANY_SESSION).state.opened)
+        return opened
+
+    agents: dict[str, Any] = {"ada": {}, "bob": {"capabilities": ["fs.read:/srv"]}}
+    with open_keep(project=tmp_path, built_in=False, flow={"policy": "standard"}, agents=agents) as keep:
+        keep.register(glance)
+        assert talk(keep, act) == [False, False, True]

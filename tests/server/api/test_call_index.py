@@ -12,6 +12,7 @@ import pytest
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from toolkeep import Keep
+from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal, kept_body
 from toolkeep.errors import Code
 from toolkeep.host.clock import stamp
 from toolkeep.server.api import audit_routes, call_index
@@ -41,7 +42,8 @@ def call(number: int) -> list[dict[str, Any]]:
     decided = {"type": "PolicyDecision", "call": name, "decision": "allow", "policies": ["all"], **asked}
     ended = {"type": "ToolCompleted", "call": name, "status": "ok", "execute_us": number * 100, "codes": []}
     if number % 7 == 0:
-        return [{**invoked, "status": "error", "codes": [REFUSED]}]
+        told = {"diagnosis_hash": f"refusal {number}"} if number % 2 else {}
+        return [{**invoked, "status": "error", "codes": [REFUSED], **told}]
     if number % 7 == 1:
         return [invoked, {**decided, "decision": "deny", "status": "error", "codes": ["ACODE-TSR-021"]}]
     if number % 7 == 2:
@@ -83,9 +85,18 @@ def append(log: AuditLog, records: list[dict[str, Any]]) -> None:
         log.append_all(records[start : start + 50])[-1].result()
 
 
+def body(digest: str) -> bytes:
+    """What is kept of a refusal; of one in three, nothing."""
+    number = int(digest.removeprefix("refusal "))
+    if number % 3 == 0:
+        raise KeyError(digest)
+    problem = KeptProblem(code=REFUSED, message=f"'Größe' of {number} is too long")
+    return kept_body(KeptRefusal(problems=[problem]))
+
+
 @pytest.fixture
 def index() -> Iterator[CallIndex]:
-    index = CallIndex()
+    index = CallIndex(body)
     yield index
     index.close()
 
@@ -111,7 +122,15 @@ def pages(
     caller = Token(id="t", name="t", scopes=scopes, agent=agent or "ops", created_at=0)
     stop: int | None = None
     while stop != 0:
-        page, stop = audit_routes._call_page(log, stop, caller=caller, filters=filters, limit=17, index=index)
+        page, stop = audit_routes._call_page(
+            audit_routes._ServerLog(log, body),
+            stop,
+            caller=caller,
+            filters=filters,
+            limit=17,
+            index=index,
+            tells_why=agent is None,
+        )
         yield page
 
 
@@ -137,6 +156,8 @@ FILTERS = [
     CallFilters(text="0c"),
     CallFilters(text="argument"),
     CallFilters(text="%"),
+    CallFilters(text="GRÖSSE"),
+    CallFilters(text="is too long", status="refused"),
     CallFilters(slower_ms="20"),
     CallFilters(ran_ms="12.3"),
     CallFilters(policy="all"),
@@ -159,7 +180,8 @@ def test_the_index_finds_what_a_scan_of_the_whole_log_finds(
     for filters in FILTERS:
         scanned = found(log, filters, None, agent)
         assert found(log, filters, index, agent) == scanned
-        assert index.count(log, filters, agent=agent) == sum(bool(one.newest.call) for one in scanned)
+        counted = index.count(log, filters, agent=agent, tells_why=agent is None)
+        assert counted == sum(bool(one.newest.call) for one in scanned)
         sizes.append(len(scanned))
     assert sizes[0] == (315 if agent is None else 150)
     assert [filters for filters, size in zip(FILTERS, sizes, strict=True) if not size][-1] == FILTERS[-1]

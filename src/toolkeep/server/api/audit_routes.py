@@ -28,7 +28,7 @@ from toolkeep.audit.errors import (
     BodyState,
     BodyUnavailable,
 )
-from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal, parse_kept
+from toolkeep.audit.kept_refusal import KeptProblem, KeptRefusal, ReadBody, read_kept
 from toolkeep.audit.receipt import Receipt
 from toolkeep.audit.record_kinds import STAGES
 from toolkeep.errors import Code, NotRecorded, StoreUnavailable
@@ -45,6 +45,7 @@ from toolkeep.server.api.recorded_calls import (
     CallView,
     RecordFilters,
     RecordSummary,
+    call_of,
     milliseconds,
     named,
     summary_of,
@@ -180,9 +181,10 @@ async def list_records(
 
 
 def _page(
-    log: ReadableLog, stop: int | None, *, caller: Caller, filters: RecordFilters, limit: int
+    held: "_ServerLog", stop: int | None, *, caller: Caller, filters: RecordFilters, limit: int
 ) -> "tuple[list[RecordSummary], int]":
     """The newest records before an index, and the index to go on before; 0 at the end."""
+    log = held.log
     entries = list(islice(log.read_back(stop), SCANNED_RECORDS))
     owners = _owners(log, entries)
     own = _seen_agent(caller)
@@ -200,14 +202,14 @@ def _merged(keep: Keep, find: "Find", limit: int, cursor: str | None) -> Page:
     """The newest of all logs, by time; the cursor says where each of them goes on."""
     logs = _logs(keep)
     if len(logs) == 1 and not logs[0].origin:
-        items, stop = find(logs[0].log, decode_cursor(cursor, int) if cursor else None)
+        items, stop = find(logs[0], decode_cursor(cursor, int) if cursor else None)
         return Page(items=list(items), next=encode_cursor(stop) if stop else None)
     stops = decode_cursor(cursor, dict[str, int]) if cursor else {}
     found: list[list[tuple[RecordSummary | CallSummary, str]]] = []
     for one in logs:
         if stops.get(one.origin, 1):
             try:
-                items, stop = find(one.log, stops.get(one.origin))
+                items, stop = find(one, stops.get(one.origin))
             except AuditBroken as broken:
                 _warn_of_missing(broken)  # the other logs are shown
                 items, stop = [], 0
@@ -225,6 +227,8 @@ class _ServerLog(NamedTuple):
     """A log that is shown, and where it is; the names are empty for a keep that shares none."""
 
     log: ReadableLog
+    bodies: ReadBody
+    """Those that the log names by their hashes."""
     server: str = ""
     origin: str = ""
 
@@ -234,23 +238,24 @@ class _ServerLog(NamedTuple):
         records = [
             msgspec.structs.replace(one, server=self.server, origin=self.origin) for one in item.records
         ]
-        return CallSummary(records=records)
+        return msgspec.structs.replace(item, records=records)
 
 
-Find: TypeAlias = "Callable[[ReadableLog, int | None], tuple[Sequence[RecordSummary | CallSummary], int]]"
+Find: TypeAlias = "Callable[[_ServerLog, int | None], tuple[Sequence[RecordSummary | CallSummary], int]]"
 
 
 def _logs(keep: Keep) -> list[_ServerLog]:
     """The log of this server first, then those of the others on its database."""
     record = keep.record
     if keep.shared is None or not isinstance(record, FileRecord):
-        return [_ServerLog(record.log)]
+        return [_ServerLog(record.log, record.bodies.get)]
     remote, others = keep.shared.remote_logs, []
     try:
-        others = [_ServerLog(one, one.server, one.origin) for one in remote.all()]
+        others = [_ServerLog(one, remote.copies.body, one.server, one.origin) for one in remote.all()]
     except StoreUnavailable as error:
         logger.warning("the logs of other servers cannot be read", extra={"reason": error.message})
-    return [_ServerLog(record.log, remote.server, record.log.public_key().name), *others]
+    own = _ServerLog(record.log, record.bodies.get, remote.server, record.log.public_key().name)
+    return [own, *others]
 
 
 class CallPage(Page, frozen=True, kw_only=True):
@@ -271,7 +276,13 @@ async def export_calls(service: Service, caller: Caller, filters: CallFilters) -
     cursor: str | None = None
     while len(found) < EXPORTED:
         page = await list_calls(
-            service.keep, caller, filters, limit=PAGE_MOST, cursor=cursor, index=service.index
+            service.keep,
+            caller,
+            filters,
+            limit=PAGE_MOST,
+            cursor=cursor,
+            index=service.index,
+            tells_why=True,
         )
         found += [CallView.of(one) for one in page.items if one.newest.call]
         cursor = page.next
@@ -297,10 +308,28 @@ async def list_calls(
     limit: int,
     cursor: str | None = None,
     index: CallIndex | None = None,
+    tells_why: bool = False,
 ) -> Page:
-    """The newest calls that a caller may see, with all of their records, filtered."""
-    find = partial(_call_page, caller=caller, filters=filters, limit=limit, index=index)
-    return await asyncio.to_thread(_merged, keep, find, limit, cursor)
+    """The newest calls that a caller may see, with all of their records, filtered.
+
+    `tells_why` adds why they were refused or failed, and searches it, for callers with `audit:read`.
+    """
+    find = partial(
+        _call_page,
+        caller=caller,
+        filters=filters,
+        limit=limit,
+        index=index,
+        tells_why=tells_why and caller.has_scope(Scope.AUDIT_READ),
+    )
+
+    def listed() -> Page:
+        page = _merged(keep, find, limit, cursor)
+        for tool in {one.newest.tool for one in page.items if one.is_told}:
+            note_shown(keep, caller, tool)  # a reason may quote what another session was shown
+        return page
+
+    return await asyncio.to_thread(listed)
 
 
 async def count_calls(
@@ -312,7 +341,9 @@ async def count_calls(
     keep, agent = service.keep, _seen_agent(caller)
     if keep.shared is not None:
         return None
-    return await asyncio.to_thread(service.index.count, keep.record.log, filters, agent=agent)
+    return await asyncio.to_thread(
+        service.index.count, keep.record.log, filters, agent=agent, tells_why=agent is None
+    )
 
 
 def _seen_agent(caller: Caller) -> str | None:
@@ -321,32 +352,34 @@ def _seen_agent(caller: Caller) -> str | None:
 
 
 def _call_page(
-    log: ReadableLog,
+    held: _ServerLog,
     stop: int | None,
     *,
     caller: Caller,
     filters: CallFilters,
     limit: int,
     index: CallIndex | None,
+    tells_why: bool,
 ) -> tuple[list[CallSummary], int]:
     """The newest calls before an index, and the index to go on before; 0 at the end."""
-    own = _seen_agent(caller)
+    log, own = held.log, _seen_agent(caller)
     if index is not None:
-        found = index.find(log, filters, agent=own, stop=stop, limit=limit)
+        found = index.find(log, filters, agent=own, stop=stop, limit=limit, tells_why=tells_why)
         if found is not None:
             return found
     entries = list(islice(log.read_back(stop), SCANNED_RECORDS))
     owners = _owners(log, entries)
-    grouped: dict[str, CallSummary] = {}
+    grouped: dict[str, list[Entry]] = {}
     for entry in entries:
-        one = summary_of(entry, owners)
-        if own in (None, one.agent):
-            grouped.setdefault(one.call or str(one.index), CallSummary(records=[])).records.append(one)
-    _complete(log, grouped, entries, owners)
+        name = str(entry.record.get("call", ""))
+        if own is None or owners.get(name, ("", ""))[0] == own:
+            grouped.setdefault(name or str(entry.index), []).append(entry)
+    _complete(log, grouped, entries)
     earlier = _calls_from(log, stop) if stop else set()
     shown: list[CallSummary] = []
     begin_ms = filters.begin_ms()
-    for call in grouped.values():
+    for whole in grouped.values():
+        call = call_of(whole, owners, held.bodies if tells_why else None)
         if call.began_ms < begin_ms:
             continue
         # A call that ended on an earlier page was shown there with all of its records.
@@ -360,18 +393,21 @@ def _call_page(
 
 def _complete(
     log: ReadableLog,
-    grouped: dict[str, CallSummary],
+    grouped: dict[str, list[Entry]],
     entries: list[Entry],
-    owners: dict[str, tuple[str, str]],
 ) -> None:
     """Add older records of calls that began before the page."""
-    cut = {key for key, call in grouped.items() if call.newest.call and "ToolInvoked" not in call.types}
+    cut = {
+        str(held[0].record["call"])
+        for held in grouped.values()
+        if held[0].record.get("call") and all(one.record.get("type") != "ToolInvoked" for one in held)
+    }
     if not cut:
         return
     for entry in islice(log.read_back(entries[-1].index), SCANNED_RECORDS):
         call = str(entry.record.get("call", ""))
         if call in cut:
-            grouped[call].records.append(summary_of(entry, owners))
+            grouped[call].append(entry)
             if entry.record.get("type") == "ToolInvoked":
                 cut.discard(call)
                 if not cut:
@@ -502,7 +538,7 @@ def _call_records(keep: Keep, caller: Caller, call_id: str, index: CallIndex | N
     said = [entry.record for entry in entries]
     note_shown(keep, caller, str(said[0].get("tool", "")))  # in whichever session it was
     is_auditor = caller.has_scope(Scope.AUDIT_READ)
-    kept = _kept(bodies, said)
+    kept = read_kept(said, bodies)
     if kept is not None and not is_auditor:
         kept = msgspec.structs.replace(kept, diagnosis="")
     verdict = verdict_of(said, kept)
@@ -542,24 +578,11 @@ def _warn_of_missing(broken: AuditBroken) -> None:
     logger.error("copies of the log of a server are missing", extra={"reason": broken.message})
 
 
-ReadBody = Callable[[str], bytes]
-
-
-def _kept(bodies: ReadBody, said: list[dict[str, Any]]) -> KeptRefusal | None:
-    """What is kept of a refusal or failure, if anything."""
-    digest = next((str(one["diagnosis_hash"]) for one in reversed(said) if one.get("diagnosis_hash")), "")
-    if not digest:
-        return None
-    with contextlib.suppress(BodyUnavailable, KeyError, ValueError):
-        return parse_kept(bodies(digest))
-    return None
-
-
 def kept_refusal(keep: Keep, said: list[dict[str, Any]], *, is_elsewhere: bool) -> KeptRefusal | None:
     """What is kept of a refusal or failure; of a call of another server in its copies."""
     if is_elsewhere and keep.shared is not None:
-        return _kept(keep.shared.remote_logs.copies.body, said)
-    return _kept(keep.record.bodies.get, said)
+        return read_kept(said, keep.shared.remote_logs.copies.body)
+    return read_kept(said, keep.record.bodies.get)
 
 
 def log_of(keep: Keep, origin: str) -> ReadableLog:
@@ -733,6 +756,7 @@ async def _calls(service: Service, request: Request) -> Response:
         limit=query["limit"],
         cursor=query["cursor"],
         index=service.index,
+        tells_why=True,
     )
     total = await count_calls(service, request.caller, filters, found, query["cursor"])
     calls = [CallView.of(one) for one in found.items if one.newest.call]

@@ -20,14 +20,15 @@ import orjson
 
 from toolkeep.audit.entry import Entry
 from toolkeep.audit.errors import AuditBroken
+from toolkeep.audit.kept_refusal import ReadBody
 from toolkeep.limits import INDEXED_RECORDS, SCANNED_RECORDS
 from toolkeep.server.api.recorded_calls import (
     CallFilters,
     CallSummary,
+    call_of,
     microseconds,
     milliseconds,
     named,
-    summary_of,
     title_of,
 )
 from toolkeep.storage.log.audit_log import AuditLog
@@ -46,13 +47,16 @@ _CACHED_NAMES: Final = 20_000
 _UNREADABLE: Final = (AuditBroken, OSError, ValueError, TypeError, KeyError, sqlite3.Error)
 
 # A set (types, decisions, codes, policies) is one name, each member between newlines: few sets occur.
+_AWAITED: Final = 100
+"""Calls whose refusal is looked for again: another process writes it a moment after the record."""
+_AWAITED_SECONDS: Final = 5.0
 _TABLES: Final = """
 CREATE TABLE names (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, folded TEXT NOT NULL);
 CREATE TABLE calls (
     newest INTEGER PRIMARY KEY, call TEXT UNIQUE, began_ms INTEGER, took_us INTEGER,
     agent INTEGER, tool INTEGER, session INTEGER, conversation INTEGER,
     outcome INTEGER, types INTEGER, decisions INTEGER, codes INTEGER, ran_us INTEGER, policies INTEGER,
-    positions BLOB
+    positions BLOB, reason TEXT
 )
 """
 _NAMED: Final = "(SELECT id FROM names WHERE text = ?)"
@@ -64,7 +68,9 @@ _TEXTS: Final = ("agent", "tool", "session", "conversation")
 class CallIndex:
     """The index of a keep's own log; there is none of another server's."""
 
-    def __init__(self) -> None:
+    def __init__(self, bodies: ReadBody) -> None:
+        """`bodies` are those of the log, which tell why calls were refused or failed."""
+        self._bodies = bodies
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._builder: threading.Thread | None = None
@@ -72,20 +78,29 @@ class CallIndex:
         self._failed_at = -_RETRY_SECONDS
 
     def find(
-        self, log: ReadableLog, filters: CallFilters, *, agent: str | None, stop: int | None, limit: int
+        self,
+        log: ReadableLog,
+        filters: CallFilters,
+        *,
+        agent: str | None,
+        stop: int | None,
+        limit: int,
+        tells_why: bool = False,
     ) -> tuple[list[CallSummary], int] | None:
         """The newest calls before an index, and the index to go on before; None if there is no index.
 
-        Only those of one agent, unless that is None.
+        Only those of one agent, unless that is None. `tells_why` says whether the caller may know what
+        is kept of refusals: a text is then looked for there, too.
         """
         with self._lock:
             index = self._current(log)
             if index is None or (stop is not None and stop <= index.first):
                 return None
-            rows = index.find(filters, agent, 1 << 62 if stop is None else stop, limit)
+            rows = index.find(filters, agent, 1 << 62 if stop is None else stop, limit, tells_why=tells_why)
         begin_ms = filters.begin_ms()
         try:
-            calls = [index.read(positions) for _, positions in rows]
+            bodies = self._bodies if tells_why else None
+            calls = [index.read(positions, bodies) for _, positions in rows]
         except AuditBroken as error:
             self._forget(index, error)
             return None
@@ -96,11 +111,13 @@ class CallIndex:
         ]
         return shown, rows[-1][0] if len(rows) == limit else index.first
 
-    def count(self, log: ReadableLog, filters: CallFilters, *, agent: str | None) -> int | None:
+    def count(
+        self, log: ReadableLog, filters: CallFilters, *, agent: str | None, tells_why: bool = False
+    ) -> int | None:
         """How many calls fit; None unless all are indexed."""
         with self._lock:
             index = self._current(log)
-            return None if index is None or index.first else index.count(filters, agent)
+            return None if index is None or index.first else index.count(filters, agent, tells_why=tells_why)
 
     def codes(self, log: ReadableLog) -> set[str]:
         """The error codes of all calls that are indexed."""
@@ -159,7 +176,7 @@ class CallIndex:
 
     def _build(self, log: AuditLog, index: "_Index | None") -> None:
         try:
-            index = index or _Index(log)
+            index = index or _Index(log, self._bodies)
             began = time.thread_time()
             for _ in index.add_new(_BATCH):
                 # A server that answers calls must not wait for this: it takes half of the time.
@@ -177,8 +194,9 @@ class CallIndex:
 class _Index:
     """The calls of a log from some record on, up to a place."""
 
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: AuditLog, bodies: ReadBody) -> None:
         self.log = log
+        self._bodies = bodies
         self._place = log.place_before(INDEXED_RECORDS // 2)
         self._begin = self._place.size
         self.first = self._begin + SCANNED_RECORDS if self._begin else 0
@@ -186,6 +204,8 @@ class _Index:
         self._names: dict[str, int] = {}
         self._recent: dict[str, list[Entry]] = {}
         """The entries of calls that were added last, which the next ones often belong to."""
+        self._awaited: dict[str, float] = {}
+        """Calls whose refusal was not there yet, and until when it is looked for."""
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._database.executescript(_TABLES)
 
@@ -194,18 +214,20 @@ class _Index:
         """How many records are indexed."""
         return self._place.size - self._begin
 
-    def find(self, filters: CallFilters, agent: str | None, stop: int, limit: int) -> list[tuple[int, bytes]]:
+    def find(
+        self, filters: CallFilters, agent: str | None, stop: int, limit: int, *, tells_why: bool
+    ) -> list[tuple[int, bytes]]:
         """The newest record of each call, and where its records are; the newest call first."""
-        where, values = _conditions(filters, agent)
+        where, values = _conditions(filters, agent, tells_why=tells_why)
         return self._database.execute(
             f"SELECT newest, positions FROM calls WHERE newest >= ? AND newest < ? AND {where} "  # noqa: S608 -- constants
             "ORDER BY newest DESC LIMIT ?",
             (self.first, stop, *values, limit),
         ).fetchall()
 
-    def count(self, filters: CallFilters, agent: str | None) -> int:
+    def count(self, filters: CallFilters, agent: str | None, *, tells_why: bool) -> int:
         """How many calls fit."""
-        where, values = _conditions(filters, agent)
+        where, values = _conditions(filters, agent, tells_why=tells_why)
         found = self._database.execute(f"SELECT count(call) FROM calls WHERE {where}", values)  # noqa: S608 -- constants
         return int(found.fetchone()[0])
 
@@ -214,12 +236,12 @@ class _Index:
         found = self._database.execute("SELECT text FROM names WHERE id IN (SELECT codes FROM calls)")
         return {code for (text,) in found for code in text.split()}
 
-    def read(self, positions: bytes) -> CallSummary:
+    def read(self, positions: bytes, bodies: ReadBody | None) -> CallSummary:
         """A call, from its records in the log."""
         entries = self.log.entries_at(array("Q", positions))
         if len({str(entry.record.get("call", "")) for entry in entries}) != 1:
             raise AuditBroken("the log", "records of a call are elsewhere than they were")
-        return _summary(entries)
+        return _summary(entries, bodies)
 
     def positions_of(self, calls: Sequence[str]) -> dict[str, bytes]:
         """Where the records of these calls are, as far as they are indexed."""
@@ -229,6 +251,7 @@ class _Index:
 
     def add_new(self, most: int) -> Iterator[int]:
         """Add what the log has since, up to so many records at a time; yields how many."""
+        self._look_again()
         for lines in self.log.follow_lines(self._place, most):
             self._add(lines)
             yield len(lines)
@@ -246,12 +269,34 @@ class _Index:
             if positions:
                 entries = (self._recent.get(call) or self.log.entries_at(positions)) + entries
             positions.extend(position for position, _ in held)
-            rows.append(self._row(_summary(entries), positions.tobytes()))
+            rows.append(self._row(self._told(entries), positions.tobytes()))
             recent[call] = entries
         self._recent = recent
         self._database.execute("BEGIN")
-        self._database.executemany("REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)
+        self._database.executemany("REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)
         self._database.execute("COMMIT")
+
+    def _told(self, entries: Sequence[Entry]) -> CallSummary:
+        """A call with its reason; one whose refusal is not there yet is looked at again."""
+        call, name = _summary(entries, self._bodies), str(entries[0].record.get("call", ""))
+        if not call.is_told and any(entry.record.get("diagnosis_hash") for entry in entries):
+            self._awaited.setdefault(name, time.monotonic() + _AWAITED_SECONDS)
+            for old in list(self._awaited)[:-_AWAITED]:
+                del self._awaited[old]
+        else:
+            self._awaited.pop(name, None)
+        return call
+
+    def _look_again(self) -> None:
+        """Add the reasons of calls whose refusals are there by now."""
+        now = time.monotonic()
+        for name, positions in self.positions_of(list(self._awaited)).items():
+            is_over = self._awaited[name] < now
+            call = self._told(self.log.entries_at(array("Q", positions)))
+            if is_over:
+                self._awaited.pop(name, None)
+            if call.is_told:
+                self._database.execute("UPDATE calls SET reason = ? WHERE call = ?", (_folded(call), name))
 
     def _row(self, call: CallSummary, positions: bytes) -> tuple[Any, ...]:
         newest = call.newest
@@ -268,6 +313,7 @@ class _Index:
             call.ran_us,
             self._name(_set(call.policies)),
             positions,
+            _folded(call),
         )
 
     def _name(self, text: str, searched: str = "") -> int:
@@ -282,7 +328,7 @@ class _Index:
         return int(found)
 
 
-def _conditions(filters: CallFilters, agent: str | None) -> tuple[str, list[Any]]:
+def _conditions(filters: CallFilters, agent: str | None, *, tells_why: bool) -> tuple[str, list[Any]]:
     """What a row must fulfill, in SQL, and the values of its marks."""
     wanted: list[tuple[str, list[Any]]] = [("began_ms >= ?", [filters.begin_ms()])]
     texts = [(column, getattr(filters, column)) for column in _TEXTS]
@@ -309,6 +355,9 @@ def _conditions(filters: CallFilters, agent: str | None) -> tuple[str, list[Any]
         escaped = re.sub(r"([%_\\])", r"\\\1", filters.text)
         # `LIKE` takes a quarter of the time of `instr` with `lower`.
         values = [f"%{escaped}%", *[filters.text.casefold()] * (len(_TEXTS) + 1)]
+        # Only for those who may read it: a count tells what it says.
+        if tells_why:
+            columns, values = f"{columns} OR instr(reason, ?)", [*values, filters.text.casefold()]
         wanted.append((f"(call LIKE ? ESCAPE '\\' OR {columns})", values))
     return " AND ".join(condition for condition, _ in wanted), [value for _, held in wanted for value in held]
 
@@ -317,10 +366,14 @@ def _warn(error: Exception) -> None:
     logger.warning("the log does not fit its index, which is made anew", extra={"reason": str(error)})
 
 
-def _summary(entries: Sequence[Entry]) -> CallSummary:
+def _summary(entries: Sequence[Entry], bodies: ReadBody | None) -> CallSummary:
     """A call, from all of its entries in order."""
-    owners = dict(reversed(list(named(entries))))
-    return CallSummary(records=[summary_of(entry, owners) for entry in reversed(entries)])
+    return call_of(entries[::-1], dict(reversed(list(named(entries)))), bodies)
+
+
+def _folded(call: CallSummary) -> str | None:
+    """The reason as it is searched; None if its title says as much, which is searched anyway."""
+    return call.reason.casefold() if call.reason not in map(title_of, call.codes) else None
 
 
 def _set(members: Iterable[str]) -> str:

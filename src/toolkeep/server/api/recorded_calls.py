@@ -1,17 +1,22 @@
 """Calls and records of the audit log as lists show them, and the filters that choose among them."""
 
+import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
+from toolkeep.audit.call_verdict import verdict_of
 from toolkeep.audit.entry import Entry
-from toolkeep.errors import NOT_BEGUN, TITLES, Code
+from toolkeep.audit.kept_refusal import KeptRefusal, ReadBody, read_kept
+from toolkeep.errors import NOT_BEGUN, TITLES, Code, StoreUnavailable
 
 _ENDS: Final = ("ToolCompleted", "AnsweredLate")
 """The kinds of records that end a call that was run."""
+_WITHOUT_RESULT: Final = ("refused", "error", "unknown")
+"""Outcomes that have a reason."""
 RUN_TIME: Final = r"[0-9]{1,9}(\.[0-9]{1,3})?"
 """Milliseconds as a filter has them: many tools run for less than one."""
 
@@ -76,7 +81,7 @@ class CallFilters(RecordFilters, frozen=True, kw_only=True):
     code: str | None = None
     """An error code."""
     text: str | None = None
-    """Part of a name, an id, or the title of an error."""
+    """Part of a name, an id, the title of an error, or a reason that is told."""
     hours: str | None = None
     """Only calls of the last hours."""
     since: str | None = None
@@ -116,6 +121,10 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A call in a list: all of its records, the newest first; or one record of the log about itself."""
 
     records: list[RecordSummary]
+    reason: str = ""
+    """Why it was refused or failed, in few words; the title of its error, if no more is known or told."""
+    is_told: bool = False
+    """Whether the reason is from what is kept of its refusal, which may quote its arguments and its tool."""
 
     @property
     def newest(self) -> RecordSummary:
@@ -166,7 +175,7 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """What a search for text looks at."""
         said = (self.newest.call, self.newest.tool, self.newest.agent, self.session, self.conversation)
-        return "\n".join((*said, *self.codes, *map(title_of, self.codes))).casefold()
+        return "\n".join((*said, *self.codes, *map(title_of, self.codes), self.reason)).casefold()
 
     @property
     def outcome(self) -> str:
@@ -194,6 +203,8 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     conversation: str
     outcome: str
+    reason: str
+    """Why it was refused or failed, in few words; without `audit:read` only as far as its records tell."""
     codes: list[str]
     took_us: int
     server: str = ""
@@ -209,6 +220,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
             session=call.session,
             conversation=call.conversation,
             outcome=call.outcome,
+            reason=call.reason,
             codes=call.codes,
             took_us=call.took_us,
             server=call.newest.server,
@@ -275,6 +287,23 @@ def summary_of(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummar
         ran_us=int(said.get("execute_us") or 0),
         policies=hits_of(said),
     )
+
+
+def call_of(
+    entries: Sequence[Entry], owners: dict[str, tuple[str, str]], bodies: ReadBody | None = None
+) -> CallSummary:
+    """A call, from all of its entries, the newest first; with `bodies`, it tells why it gave no result."""
+    call = CallSummary(records=[summary_of(entry, owners) for entry in entries])
+    title = next((title_of(code) or code for code in call.codes), "")
+    if call.outcome not in _WITHOUT_RESULT:
+        return msgspec.structs.replace(call, reason="" if call.newest.call else title)
+    said = [entry.record for entry in reversed(entries)]
+    kept: KeptRefusal | None = None
+    if bodies is not None:
+        with contextlib.suppress(StoreUnavailable):  # of another server: the list is shown without it
+            kept = read_kept(said, bodies)
+    reason = verdict_of(said, kept).reason or title
+    return msgspec.structs.replace(call, reason=reason, is_told=kept is not None)
 
 
 def _approved(said: dict[str, Any]) -> str:

@@ -197,12 +197,19 @@ async def find_calls(
     cursor: str | None = None,
     index: CallIndex | None = None,
     scans: int = _SCANS,
+    tells_why: bool = False,
 ) -> tuple[list[CallSummary], str | None]:
     """The newest calls before a cursor that fit, and the cursor to go on before."""
     found: list[CallSummary] = []
     for _ in range(scans):
         page = await audit_routes.list_calls(
-            keep, caller, filters, limit=limit - len(found), cursor=cursor, index=index
+            keep,
+            caller,
+            filters,
+            limit=limit - len(found),
+            cursor=cursor,
+            index=index,
+            tells_why=tells_why,
         )
         found += page.items
         cursor = page.next

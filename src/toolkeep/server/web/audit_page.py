@@ -62,6 +62,7 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         limit=_SHOWN,
         cursor=query["cursor"] or None,
         index=service.index,
+        tells_why=True,
     )
     cursor = query["cursor"] or None
     total = None
@@ -180,12 +181,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def took(self) -> str:
         """How long it took, as text; empty if that is not known."""
         return duration_text(self.call.took_us) if self.call.took_us else ""
-
-    @property
-    def title(self) -> str:
-        """Why it failed, as text."""
-        code = next((code for one in self.call.records for code in one.codes), "")
-        return TITLES[Code(code)] if code in set(Code) else code
 
 
 async def _receipt(service: Service, request: PageRequest) -> Response:
