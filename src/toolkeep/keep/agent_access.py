@@ -124,7 +124,7 @@ def _limits(
             continue
         others = _OTHERS[TOUCH_FORMS[kind]]
         if granted:
-            may = " and ".join(capability_words(_absolute(one, keep.project)) for one in granted)
+            may = " and ".join(capability_words(one, keep.project) for one in granted)
             words.append(f"it may {may}; other {others} are denied")
         else:
             words.append(f"calls that need {kind} are denied")
@@ -139,13 +139,6 @@ _OTHERS: Final = {
     TouchForm.ARGV: "programs",
     TouchForm.DATABASE: "databases",
 }
-
-
-def _absolute(capability: Capability, project: str) -> Capability:
-    """A granted folder by its whole path."""
-    if TOUCH_FORMS.get(capability.kind) is not TouchForm.PATH:
-        return capability
-    return Capability(capability.kind, str(Path(project, capability.scope)))
 
 
 def _reads_call(policy: Policy) -> bool:
@@ -167,8 +160,30 @@ _WORDS: Final = {
 }
 
 
-def capability_words(capability: Capability) -> str:
+def capability_words(capability: Capability, project: str) -> str:
     """What a granted capability allows, in words."""
-    scope = "the project folder" if capability.scope == "." else capability.scope or "anything"
+    scope = shown_scope(capability, project) or "anything"
+    if scope == _PROJECT and _is_path(capability):
+        scope = "the project folder"
     words = _WORDS.get(capability.kind)
     return words.format(scope) if words else f"{capability.kind.replace('.', ' ')} of {scope}"
+
+
+_PROJECT: Final = "./"
+
+
+def shown_scope(capability: Capability, project: str) -> str:
+    """The scope of a granted capability; a path inside the project as `./PATH`, however it was granted."""
+    scope = capability.scope
+    # What `..` after a link leads to is not what its text says.
+    if scope in ANY_SCOPE or not _is_path(capability) or ".." in scope.split("/"):
+        return scope
+    path = Path(project, scope)
+    if not path.is_relative_to(project):
+        return str(path)
+    inside = str(path.relative_to(project))
+    return _PROJECT if inside == "." else f"./{inside}"
+
+
+def _is_path(capability: Capability) -> bool:
+    return TOUCH_FORMS.get(capability.kind) is TouchForm.PATH

@@ -296,11 +296,12 @@ class Authorizer:
     def may_ask_by(self, agent: str, tool: RegisteredTool) -> tuple[Policy, ...]:
         """The policies that ask a person about some or all calls of an agent to a tool."""
         declared, engine = self._agents.get(agent), self.active_policies.engine
-        if declared is None:
+        applying = engine.policies.applying(CALL, tool.definition, agent)
+        asking = [policy for policy in applying if policy.asks]
+        if declared is None or not asking:
             return ()
         fixed = {one.policy: one.is_satisfied for one in engine.without_context(declared.entity, tool)}
-        applying = engine.policies.applying(CALL, tool.definition, agent)
-        return tuple(policy for policy in applying if policy.asks and fixed.get(policy.id, True))
+        return tuple(policy for policy in asking if fixed.get(policy.id, True))
 
     def hidden_by(self, agent: str, tool: RegisteredTool) -> tuple[str, ...]:
         """The policies that hide a tool from an agent; empty if it sees the tool."""

@@ -7,7 +7,8 @@ import pytest
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from toolkeep import Keep, Touches, tool
-from toolkeep.keep.agent_access import access_of
+from toolkeep.definitions.capability import Capability
+from toolkeep.keep.agent_access import access_of, capability_words
 
 POLICIES = """
 @id("all") permit (principal, action == Action::"call", resource);
@@ -99,7 +100,7 @@ def test_a_decision_inside_a_grant_names_its_scope_and_a_denial_its_cause_and_th
     keep.register(peek)
     found = keep.try_get("peek")
     assert found is not None
-    reads = f"it may read files in {keep.project}/docs"
+    reads = "it may read files in ./docs"
     held = {
         ("fs.read:./docs", "fs.write:/"): (
             f"nobody is asked; {reads}; other paths are denied",
@@ -109,6 +110,10 @@ def test_a_decision_inside_a_grant_names_its_scope_and_a_denial_its_cause_and_th
         ("fs.read:./docs", "fs.read:/srv", "fs.write:/"): (
             f"nobody is asked; {reads} and read files in /srv; other paths are denied",
             ("fs.read:./docs", "fs.read:/srv"),
+        ),
+        (f"fs.read:{keep.project}/docs", "fs.write:/"): (
+            f"nobody is asked; {reads}; other paths are denied",
+            (f"fs.read:{keep.project}/docs",),
         ),
         ("fs.read:/",): ("nobody is asked; calls that need fs.write are denied", ("no fs.write",)),
     }
@@ -147,3 +152,25 @@ def test_agents_are_told_with_their_week_and_others_only_to_an_admin(shop: Keep)
     assert rows["items"][0]["tool"] == "order"
     assert {"ada", "bob", "local"} <= rows["items"][0]["agents"].keys()
     assert (list(bobs), other) == (["bob"], 404)
+
+
+@pytest.mark.parametrize(
+    ("granted", "words"),
+    [
+        ("fs.read:.", "read files in the project folder"),
+        ("fs.read:/shop", "read files in the project folder"),
+        ("fs.read:/shop/", "read files in the project folder"),
+        ("fs.write:/shop/a/b", "write files in ./a/b"),
+        ("fs.write:a/b", "write files in ./a/b"),
+        ("fs.read:/shopping", "read files in /shopping"),
+        ("fs.read:/", "read files in /"),
+        ("fs.read:./link/../../x", "read files in ./link/../../x"),
+        ("net.read:./", "fetch from ./"),
+        ("fs.read", "read files in anything"),
+        ("fs.read:*", "read files in *"),
+    ],
+)
+def test_a_path_inside_the_project_is_told_relative_to_it_however_it_was_granted(
+    granted: str, words: str
+) -> None:
+    assert capability_words(Capability.read(granted), "/shop") == words

@@ -77,7 +77,7 @@ def test_a_cell_names_the_scope_or_the_cause_and_its_dialog_the_line_to_add(read
     expect(cell("ada")).to_have_text("allowed in ./")
     expect(cell("writer")).to_have_text("denied: no grant")
     cell("ada").click()
-    inside = f"Nobody is asked; it may read files in {world.keep.project}; other paths are denied."
+    inside = "Nobody is asked; it may read files in the project folder; other paths are denied."
     expect(page.locator("#why-text")).to_have_text(inside)
     expect(page.locator("#why-add")).to_be_hidden()
     page.get_by_role("button", name="Close").click()

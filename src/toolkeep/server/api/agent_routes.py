@@ -90,7 +90,7 @@ def views_of(keep: Keep, names: Sequence[str], statistics: Statistics, stored: T
                 agent=name,
                 capabilities=list(map(str, capabilities)),
                 permissions=list(held.permissions) if held else [],
-                holds=list(map(capability_words, capabilities)),
+                holds=[capability_words(one, keep.project) for one in capabilities],
                 withdrawn=sorted(one or "everything" for one in keep.withdrawn.get(name, ())),
                 calls=count.calls if count else 0,
                 refused=count.refused if count else 0,

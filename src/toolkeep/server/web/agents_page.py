@@ -5,6 +5,7 @@ There what it holds is withdrawn and restored, by a confirmed act.
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -12,7 +13,7 @@ import msgspec
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import ToolkeepError
-from toolkeep.keep.agent_access import Access, Cause
+from toolkeep.keep.agent_access import Access, Cause, shown_scope
 from toolkeep.server.api import agent_routes, drift_routes, grant_routes
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
@@ -49,12 +50,12 @@ _SCOPE_CHARS: Final = 20
 """Characters of a scope in a cell; the dialog has it whole."""
 
 
-def _beside(access: Access) -> str:
+def _beside(project: str, access: Access) -> str:
     """What stands beside the verdict in a cell: the cause of a denial, or what the arguments may name."""
     if access.cause is not None:
         return f": {_CAUSES[access.cause]}"
     scopes = [Capability.read(one) for one in access.limited_to if not one.startswith("no ")]
-    named = list(dict.fromkeys("./" if one.scope == "." else one.scope for one in scopes))
+    named = list(dict.fromkeys(shown_scope(one, project) for one in scopes))
     if not named:
         return " partly" if access.limited_to else ""
     more = f" +{len(named) - 1}" if len(named) > 1 else ""
@@ -122,7 +123,7 @@ async def _access(
         "filters": given,
         "more": more,
         "verdicts": _VERDICTS,
-        "beside": _beside,
+        "beside": partial(_beside, service.keep.project),
     }
 
 
