@@ -538,8 +538,8 @@ def test_numbers_of_any_size_are_no_work_where_nothing_divides_them() -> None:
     assert codes(keep, json.dumps({"a": [6.02e23, 1.989e30, 1e-300] * 2_000})) == []
 
 
-@pytest.mark.parametrize("number", [0.07, 1e300])
-def test_an_output_of_numbers_that_are_slow_to_divide_fails_the_call(number: float) -> None:
+@pytest.mark.parametrize(("number", "too_many"), [(0.07, 900_000), (1e300, 10_000)])
+def test_an_output_of_numbers_that_are_slow_to_divide_fails_the_call(number: float, too_many: int) -> None:
     """An answer held up everything for ten seconds."""
 
     @tool(description="Give back amounts", output_schema={"type": "array", "items": AMOUNT})
@@ -548,7 +548,7 @@ def test_an_output_of_numbers_that_are_slow_to_divide_fails_the_call(number: flo
 
     with open_keep() as keep:
         keep.register(amounts)
-        few, many = (asyncio.run(keep.call("amounts", {"count": count})) for count in (100, 900_000))
+        few, many = (asyncio.run(keep.call("amounts", {"count": count})) for count in (100, too_many))
     assert few.code is None
     assert many.code is Code.OUTPUT_TOO_BIG
 

@@ -15,20 +15,25 @@ from toolkeep.limits import LARGE_ANSWER_BYTES
 from toolkeep.sandbox import frames
 from toolkeep.sandbox.frames import FrameRefused, _outside_strings, frame, parse, parse_unambiguous
 
+PLAIN = st.recursive(st.none() | st.integers() | st.text(max_size=8), st.lists, max_leaves=12)
 
-@given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists), max_size=5))
+
+@given(st.dictionaries(st.text(max_size=8), PLAIN, max_size=3))
 def test_json_comes_through_as_it_is(value: dict[str, Any]) -> None:
     assert parse(json.dumps(value).encode()) == value
     assert parse(json.dumps(value, ensure_ascii=False).encode()) == value
 
 
 VALUES = st.recursive(
-    st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.text(alphabet='[]{},:"\\ a'),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet=':{}"\\a'), inner),
+    st.none()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(alphabet='[]{},:"\\ a', max_size=8),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet=':{}"\\a', max_size=4), inner),
+    max_leaves=12,
 )
 
 
-@given(st.dictionaries(st.text(alphabet=':{}"\\a'), VALUES, max_size=5), st.booleans())
+@given(st.dictionaries(st.text(alphabet=':{}"\\a', max_size=4), VALUES, max_size=3), st.booleans())
 def test_an_object_with_each_key_once_is_as_it_is(value: dict[str, Any], is_ascii: bool) -> None:
     assert parse_unambiguous(json.dumps(value, ensure_ascii=is_ascii).encode()) == value
 
