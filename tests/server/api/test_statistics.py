@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,26 @@ def test_counts_survive_a_restart_and_go_on(project: Path) -> None:
         assert totals(keep, Statistics()) == (8, 4, 2, 2)
 
 
-def test_what_is_older_than_was_asked_about_does_not_count(project: Path) -> None:
-    import time
+def test_calls_of_an_agent_are_counted_by_tool_with_the_newest_refusal_for_a_week(project: Path) -> None:
+    now = time.time()
+    statistics = Statistics(lambda: now)
+    with made(project) as keep:
+        call(keep)
+        keep.call_sync("quarter", {}, agent="ada")
+        refused = keep.call_sync("half", {"number": "y"}, agent="operator")
+        (half,) = statistics.by_tool(keep, "operator").values()
+        assert (half.calls, half.refused, half.failed) == (5, 2, 1)
+        assert (half.refused_call, half.refused_code) == (refused.call_id, "ACODE-TSR-004")
+        assert half.refused_at == half.last_call_at
+        assert {name: one.calls for name, one in statistics.by_tool(keep).items()} == {
+            "half": 5,
+            "quarter": 1,
+        }
+        now += 8 * 86_400
+        assert statistics.by_tool(keep) == statistics.by_agent(keep) == {}
 
+
+def test_what_is_older_than_was_asked_about_does_not_count(project: Path) -> None:
     with made(project) as keep:
         call(keep)
         later = Statistics(lambda: time.time() + 7200)

@@ -83,7 +83,7 @@ def views_of(keep: Keep, names: Sequence[str], statistics: Statistics, stored: T
     found = []
     for name in names:
         held, count = keep.agents.get(name), counts.get(name)
-        last = count.last_call_at if count else None
+        last = count.last_call_at if count else 0.0
         capabilities = held.capabilities if held else ()
         found.append(
             AgentView(
@@ -95,7 +95,7 @@ def views_of(keep: Keep, names: Sequence[str], statistics: Statistics, stored: T
                 calls=count.calls if count else 0,
                 refused=count.refused if count else 0,
                 failed=count.failed if count else 0,
-                last_call_at=None if last is None else iso(last),
+                last_call_at=iso(last) if last else None,
                 tokens=tokens.count(name),
                 rules=rules.count(name),
             )

@@ -76,41 +76,56 @@ class StatisticsView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether older calls are still being counted."""
 
 
-class AgentCounts(msgspec.Struct, kw_only=True):
-    """How calls of one agent went over the last week."""
+class CallCounts(msgspec.Struct, kw_only=True):
+    """How calls of an agent, to a tool, or of an agent to a tool went over the last week."""
 
     calls: int = 0
     refused: int = 0
     failed: int = 0
-    last_call_at: float | None = None
-    """POSIX seconds, to the minute; None if it made no call."""
+    last_call_at: float = 0.0
+    """POSIX seconds; 0 if there was none."""
+    refused_at: float = 0.0
+    refused_call: str = ""
+    """The newest that was refused."""
+    refused_code: str = ""
+
+    def count(self, outcome: str, calls: int = 1) -> None:
+        """Count calls of one outcome."""
+        self.calls += calls
+        self.refused += calls if outcome == "refused" else 0
+        self.failed += calls if outcome not in ("ok", "refused") else 0
+
+    def add(self, other: "CallCounts") -> None:
+        """Count others too."""
+        self.calls += other.calls
+        self.refused += other.refused
+        self.failed += other.failed
+        self.last_call_at = max(self.last_call_at, other.last_call_at)
+        if other.refused and other.refused_at > self.refused_at:
+            self.refused_at = other.refused_at
+            self.refused_call, self.refused_code = other.refused_call, other.refused_code
 
 
 class _Minute:
     """Counts of one minute."""
 
     __slots__ = (
-        "agents",
+        "calls",
         "durations",
         "failed",
-        "failed_agents",
         "ok",
         "policies",
         "reasons",
         "refused",
-        "refused_agents",
-        "tools",
     )
 
     def __init__(self) -> None:
         self.ok = self.failed = self.refused = 0
         self.durations: list[int] = []
         self.reasons: Counter[str] = Counter()
-        self.tools: Counter[str] = Counter()
-        self.agents: Counter[str] = Counter()
         self.policies: Counter[str] = Counter()
-        self.refused_agents: Counter[str] = Counter()
-        self.failed_agents: Counter[str] = Counter()
+        self.calls: Counter[tuple[str, str, str]] = Counter()
+        """By agent, tool and outcome."""
 
 
 class _Counts:
@@ -118,6 +133,8 @@ class _Counts:
 
     def __init__(self) -> None:
         self.minutes: OrderedDict[int, _Minute] = OrderedDict()
+        self.week: dict[tuple[str, str], CallCounts] = {}
+        """The calls of all minutes, by agent and tool."""
         self.since = 0.0
         self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._last = -1
@@ -140,7 +157,10 @@ class _Counts:
             yield len(held[-_BATCH:])
             del held[-_BATCH:]
         for minute in [minute for minute in self.minutes if minute < oldest - _MINUTE]:
-            del self.minutes[minute]
+            for (agent, tool, outcome), calls in self.minutes.pop(minute).calls.items():
+                self.week[agent, tool].count(outcome, -calls)
+                if not self.week[agent, tool].calls:
+                    del self.week[agent, tool]
 
     def _count(self, entry: Entry) -> None:
         said = entry.record
@@ -157,13 +177,25 @@ class _Counts:
             return
         minute = self.minutes.setdefault(_minute(entry), _Minute())
         tool, agent = self._owners.pop(call, ("", ""))
-        minute.tools[tool] += 1
-        minute.agents[agent] += 1
         duration = said.get("execute_us")
         # 0: from the cache, by the client, or a failure that an earlier version recorded without its time.
         if isinstance(duration, int) and duration and len(minute.durations) < _TIMES:
             minute.durations.append(duration)
-        _judge(minute, status, [str(code) for code in said.get("codes") or ()], agent)
+        codes = [str(code) for code in said.get("codes") or ()]
+        outcome = status if status == "ok" else "failed" if _FAILURES.intersection(codes) else "refused"
+        minute.calls[agent, tool, outcome] += 1
+        of_week = self.week.setdefault((agent, tool), CallCounts())
+        of_week.count(outcome)
+        of_week.last_call_at = at = _time(entry)
+        if outcome == "ok":
+            minute.ok += 1
+        elif outcome == "refused":
+            code = codes[0] if codes else ""
+            minute.refused += 1
+            minute.reasons[code] += 1
+            of_week.refused_at, of_week.refused_call, of_week.refused_code = at, call, code
+        else:
+            minute.failed += 1
 
 
 class Statistics:
@@ -186,18 +218,16 @@ class Statistics:
         with self._lock:
             return self._summed(self._followed(keep), hours)
 
-    def by_agent(self, keep: Keep) -> dict[str, AgentCounts]:
+    def by_agent(self, keep: Keep) -> dict[str, CallCounts]:
         """The calls of each agent over the last week, after reading new records."""
-        found: dict[str, AgentCounts] = {}
         with self._lock:
-            for when, minute in self._followed(keep).minutes.items():
-                for agent, calls in minute.agents.items():
-                    one = found.setdefault(agent, AgentCounts())
-                    one.calls += calls
-                    one.refused += minute.refused_agents[agent]
-                    one.failed += minute.failed_agents[agent]
-                    one.last_call_at = max(float(when), one.last_call_at or 0.0)
-        return found
+            return _grouped((agent, one) for (agent, _), one in self._followed(keep).week.items())
+
+    def by_tool(self, keep: Keep, agent: str | None = None) -> dict[str, CallCounts]:
+        """The calls to each tool over the last week, of one agent or of all, after reading new records."""
+        with self._lock:
+            week = self._followed(keep).week.items()
+            return _grouped((tool, one) for (by, tool), one in week if agent in (None, by))
 
     def by_policy(self, keep: Keep) -> dict[str, int]:
         """The decisions of each policy over the last week, after reading new records."""
@@ -279,31 +309,32 @@ class Statistics:
             slowest_ms=_quantile(durations, 0.95),
             by_reason=[
                 Ranked(name=code, about=_title(code), calls=count)
-                for code, count in _most(one.reasons for one in every)
+                for code, count in _most(pair for one in every for pair in one.reasons.items())
             ],
-            by_tool=[Ranked(name=name, calls=count) for name, count in _most(one.tools for one in every)],
-            by_agent=[Ranked(name=name, calls=count) for name, count in _most(one.agents for one in every)],
+            by_tool=[
+                Ranked(name=name, calls=count)
+                for name, count in _most((key[1], calls) for one in every for key, calls in one.calls.items())
+            ],
+            by_agent=[
+                Ranked(name=name, calls=count)
+                for name, count in _most((key[0], calls) for one in every for key, calls in one.calls.items())
+            ],
             is_whole=counts.since <= begin,
             is_counting=self.is_counting,
         )
 
 
-def _judge(minute: _Minute, status: str, codes: list[str], agent: str) -> None:
-    if status == "ok":
-        minute.ok += 1
-    elif _FAILURES.intersection(codes):
-        minute.failed += 1
-        minute.failed_agents[agent] += 1
-    else:
-        minute.refused += 1
-        minute.refused_agents[agent] += 1
-        minute.reasons[codes[0] if codes else ""] += 1
+def _grouped(counts: Iterable[tuple[str, CallCounts]]) -> dict[str, CallCounts]:
+    found: dict[str, CallCounts] = {}
+    for name, one in counts:
+        found.setdefault(name, CallCounts()).add(one)
+    return found
 
 
-def _most(counters: "Iterable[Counter[str]]") -> list[tuple[str, int]]:
+def _most(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     total: Counter[str] = Counter()
-    for one in counters:
-        total.update(one)
+    for name, calls in counts:
+        total[name] += calls
     return [(name, count) for name, count in total.most_common(_LISTED) if name]
 
 
