@@ -242,7 +242,7 @@ class RogueServer:
 
     async def open(self, **changed: Any) -> None:
         """Open a session; the tap hears announcements."""
-        self.boot = read_announce(await self.tap.next(ANNOUNCE)).boot
+        self.boot = read_announce(await self.tap.next(ANNOUNCE))[0].boot
         await self.tap.hear(subjects.to_server(self.key.public, self.reply, "*"))
         opening = self.opening(**changed)
         await self.send(opening.frame)

@@ -42,6 +42,7 @@ from toolkeep.fleet.remote_worker import Lost, PendingJob, Tool, WorkerSession, 
 from toolkeep.fleet.sealed_session import (
     DECLINED,
     SEALED,
+    UNHANDLED,
     WELCOME,
     FrameInvalid,
     Opening,
@@ -67,6 +68,8 @@ _QUEUED: Final = 1_000
 """Calls of one agent that wait for a worker."""
 _ATTEMPTS: Final = 5
 _OLD_SESSIONS: Final = 4
+_STRANGERS: Final = 10_000
+"""Workers of other servers that are known to announce themselves, so that each is told of once."""
 _SIGN_SECONDS: Final = 0.25
 """How long a server that leaves waits for signatures: an idle worker signs at once."""
 _STORE_SECONDS: Final = 12.0
@@ -156,6 +159,8 @@ class _Known:
         self.trusted = trusted
         self.key = PublicKey.read(trusted.key)
         self.boot = b""
+        self.announced = b""
+        """The last announcement that was checked."""
         self.opening: Opening | None = None
         self.opening_boot = b""
         self.opened_at = float("-inf")
@@ -219,6 +224,7 @@ class Dispatcher:
         self._known = {known.key.token: known for known in map(_Known, settings.workers)}
         self._all = tuple(self._known.values())
         self._turn = 0
+        self._strangers: dict[PublicKey, None] = {}
         self._frame_received = asyncio.Event()
         """A frame came from a trusted worker, or claims to."""
         self._queue: OrderedDict[str, deque[_Waiter]] = OrderedDict()
@@ -539,18 +545,35 @@ class Dispatcher:
                     break
 
     def _on_announcement(self, _: str, frame: bytes) -> None:
-        """Say hello to a trusted worker that is new, or was started again."""
         name = ""
         try:
-            announced = read_announce(frame)
-            known = self._known.get(PublicKey(announced.worker).token)
-            if known is None or not known.needs_hello(announced.boot):
-                return  # of a worker of other servers, or one more of the same: most are not checked
+            announced, key = read_announce(frame)
+            known = self._known.get(key.token)
+            if known is None:
+                self._refuse_stranger(key)
+                return
             name = known.trusted.name
-            check_announce(frame, known.key)
-        except (FrameInvalid, ValueError) as error:
+            if frame != known.announced:  # a process of a worker sends the same each second
+                check_announce(frame, known.key)
+                known.announced = frame
+            if known.needs_hello(announced.boot):
+                self._say_hello(known, announced.boot)
+        except FrameInvalid as error:
             self._refused(Refused(name, str(error)))
-            return
+        except Exception:
+            self._refused(Refused(name, UNHANDLED))
+            raise
+
+    def _refuse_stranger(self, key: PublicKey) -> None:
+        """Tell once of a worker that is not trusted: it may be one of other servers, each second."""
+        if key not in self._strangers:
+            self._strangers[key] = None
+            if len(self._strangers) > _STRANGERS:
+                del self._strangers[next(iter(self._strangers))]
+            self._refused(Refused("", "its worker is not trusted"))
+
+    def _say_hello(self, known: _Known, boot: bytes) -> None:
+        """To a trusted worker that is new, or was started again."""
         known.opened_at = time.monotonic()
         self._hellos += 1
         known.opening = Opening(
@@ -558,11 +581,11 @@ class Dispatcher:
             known.key,
             version=__version__,
             reply=self._reply,
-            boot=announced.boot,
+            boot=boot,
             number=self._hellos,
             lease_ms=round(self._settings.lease_s * 1000),
         )
-        known.opening_boot = announced.boot
+        known.opening_boot = boot
         self._send(known, known.opening.frame)
 
     def _send(self, known: _Known, frame: bytes) -> None:
@@ -578,6 +601,9 @@ class Dispatcher:
         except FrameInvalid as error:
             self._refused(Refused(known.trusted.name, str(error)))
             return
+        except Exception:
+            self._refused(Refused(known.trusted.name, UNHANDLED))
+            raise
         finally:
             self._frame_received.set()
         if self._queue:

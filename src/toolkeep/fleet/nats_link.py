@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -31,6 +32,8 @@ _PING_SECONDS: Final = 2
 _PENDING_MESSAGES: Final = 65_536
 _PENDING_BYTES: Final = 64 << 20
 """Beyond, NATS drops what comes: the sessions notice, and ask again."""
+_TRACEBACK_SECONDS: Final = 1.0
+"""Between two tracebacks of frames that could not be handled; a flood must not fill the disk."""
 
 
 class NatsLink:
@@ -45,6 +48,7 @@ class NatsLink:
         """What NATS or the connection to it complained of last."""
         self._outbox: deque[tuple[str, bytes]] = deque()
         self._sender: asyncio.Task[None] | None = None
+        self._failed_at = float("-inf")
 
     @property
     def is_connected(self) -> bool:
@@ -103,7 +107,9 @@ class NatsLink:
                 on_frame(message.subject, message.data)
             except Exception:
                 # One frame of anybody must not end the subscription.
-                log.exception("a frame could not be handled")
+                if time.monotonic() - self._failed_at >= _TRACEBACK_SECONDS:
+                    self._failed_at = time.monotonic()
+                    log.exception("a frame could not be handled")
 
         await self._connected.subscribe(
             subject,

@@ -36,6 +36,10 @@ _LAST: Final = 1 << 48
 """Frames of one session and direction; a new session begins long before."""
 
 
+UNHANDLED: Final = "it could not be handled"
+"""Why a frame counted for nothing that raised an unexpected exception."""
+
+
 class FrameInvalid(Exception):
     """A frame is not what it claims to be."""
 
@@ -104,13 +108,14 @@ def announce(worker: PrivateKey, boot: bytes) -> bytes:
     return _signed(ANNOUNCE, Announce(worker.public.raw, boot), worker)
 
 
-def read_announce(frame: bytes) -> Announce:
-    """Parse one, which anybody may have written; raises `FrameInvalid`."""
-    return _read(frame[65:], Announce)
+def read_announce(frame: bytes) -> tuple[Announce, PublicKey]:
+    """Parse one, and the key that it names; anybody may have written it. Raises `FrameInvalid`."""
+    announced = _read(frame[65:], Announce)
+    return announced, _key(announced.worker)
 
 
 def check_announce(frame: bytes, worker: PublicKey) -> None:
-    """Raise `FrameInvalid` unless the worker signed it. Servers ask only where they would act on it."""
+    """Raise `FrameInvalid` unless the worker signed it."""
     _checked(frame, worker)
 
 
@@ -150,10 +155,7 @@ class Opening:
 def read_hello(frame: bytes) -> tuple[Hello, PublicKey]:
     """A hello and the key that signed it, which may be anybody's; raises `FrameInvalid`."""
     hello = _read(frame[65:], Hello)
-    try:
-        server = PublicKey(hello.server)
-    except ValueError as error:
-        raise FrameInvalid("it names no key") from error
+    server = _key(hello.server)
     _checked(frame, server)
     return hello, server
 
@@ -221,6 +223,13 @@ def _keys(secret: X25519PrivateKey, public: bytes, transcript: bytes) -> tuple[b
     salt = hashlib.sha256(transcript).digest()
     both = HKDF(SHA256(), 64, salt, _PURPOSE + b"keys").derive(shared)
     return both[:32], both[32:]
+
+
+def _key(raw: bytes) -> PublicKey:
+    try:
+        return PublicKey(raw)
+    except ValueError as error:
+        raise FrameInvalid("it names no key") from error
 
 
 def _read(packed: bytes, kind: type[Read]) -> Read:

@@ -25,7 +25,7 @@ from toolkeep.fleet.messages import (
     Running,
 )
 from toolkeep.fleet.remote_worker import MARGIN_SECONDS
-from toolkeep.fleet.sealed_session import FrameInvalid, SealedSession
+from toolkeep.fleet.sealed_session import UNHANDLED, FrameInvalid, SealedSession
 from toolkeep.fleet.transcript import BATCH, Transcript
 from toolkeep.fleet_worker.worker_refusals import Refusals
 
@@ -167,7 +167,11 @@ class ServerSession:
         if job.id in self._never or job.id in self.running or job.id in self._answers:
             raise FrameInvalid("it names a job of before")
         self.running[job.id] = hashlib.sha256(packed).digest()
-        self._jobs.begin(self, job)
+        try:
+            self._jobs.begin(self, job)
+        except Exception:
+            log.exception("a job could not be begun", extra={"job": job.id})
+            self.refuse(job.id, UNHANDLED)  # its server would wait for it for ever
 
     def _cancel(self, cancel: Cancel) -> None:
         if cancel.id in self.running:

@@ -17,6 +17,7 @@ from toolkeep.fleet.object_store import BodyStore
 from toolkeep.fleet.sealed_session import (
     HELLO,
     SEALED,
+    UNHANDLED,
     FrameInvalid,
     Hello,
     announce,
@@ -164,6 +165,9 @@ class Worker:
             self._logged += 1
             if self._logged <= _REFUSALS_LOGGED:
                 log.warning("a frame was refused", extra={"reason": str(error), "server": named})
+        except Exception:
+            self._refusals.add("frame", UNHANDLED, server)
+            raise
 
     def _trusted_server(self, key: PublicKey) -> TrustedServer:
         if (trusted := self._trusted.get(key)) is None:

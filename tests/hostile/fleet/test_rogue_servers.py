@@ -45,8 +45,9 @@ from toolkeep.fleet.messages import (
     Renew,
     StoredBody,
 )
-from toolkeep.fleet.sealed_session import HELLO, SEALED, WELCOME, Hello, SealedSession, _signed
+from toolkeep.fleet.sealed_session import HELLO, SEALED, UNHANDLED, WELCOME, Hello, SealedSession, _signed
 from toolkeep.fleet_worker import worker as worker_module
+from toolkeep.fleet_worker.jobs import Jobs
 from toolkeep.fleet_worker.worker_refusals import Refusals
 
 pytestmark = [pytest.mark.spec("SCL-4"), pytest.mark.usefixtures("_told_soon")]
@@ -356,6 +357,28 @@ def test_code_of_a_server_that_may_send_none_is_refused_and_so_is_the_frame_agai
             scene.server, ("code", "it may install no code", scene.name), ("frame", BEFORE, scene.name)
         )
         assert scene.keep.try_get("planted") is None
+
+    asyncio.run(scene(nats, attack))
+
+
+def test_frames_and_jobs_that_cannot_be_handled_are_recorded_and_end_nothing(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Jobs, "install", broken)
+    objection = Jobs._objection
+
+    async def attack(scene: Scene) -> None:
+        await scene.rogue.say(Install(Claim("x", "", ""), b"{}", StoredBody("x", b"", 1, b"")))
+        monkeypatch.setattr(Jobs, "_objection", broken)
+        said = await scene.rogue.ask(scene.rogue.job(scene.keep))
+        assert isinstance(said, NotRun)
+        assert said.why == UNHANDLED
+        monkeypatch.setattr(Jobs, "_objection", objection)
+        assert (await scene.rogue.ask(scene.rogue.job(scene.keep))).body == b'"HI"'
+        await recorded(scene.server, ("frame", UNHANDLED, scene.name), ("job", UNHANDLED, scene.name))
 
     asyncio.run(scene(nats, attack))
 

@@ -40,7 +40,19 @@ from toolkeep.fleet.messages import (
     RefusalCount,
     Signed,
 )
-from toolkeep.fleet.sealed_session import WELCOME, SealedSession, Welcome, _signed, announce, decline
+from toolkeep.fleet.sealed_session import (
+    HELLO,
+    SEALED,
+    UNHANDLED,
+    WELCOME,
+    SealedSession,
+    Welcome,
+    _signed,
+    announce,
+    decline,
+    read_announce,
+    session_of,
+)
 from toolkeep.fleet.transcript import Transcript
 from toolkeep.limits import MODEL_TEXT_CHARS
 from toolkeep.policy.policy_settings import Grant
@@ -372,29 +384,66 @@ def test_a_failure_of_a_worker_fills_no_result_and_no_store(nats: NatsServer, co
 def test_an_announcement_of_another_opens_and_ends_nothing(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("toolkeep.fleet.dispatcher._STRANGERS", 1)
+
     async def attack(scene: Scene) -> None:
         rogue, dispatcher = scene.rogue, await scene.server.dispatcher()
         own = subjects.announcement(rogue.key.public)
         async with tapped(nats, subjects.to_worker(scene.other.public)) as victim:
             stranger, forged = announce(new_key(), b"x"), announce(scene.other, b"x")
-            odd = (b"", b"\x01", b"\x01" * 65 + BOMB, b"\x01" + bytes(1000), stranger)
+            odd = (b"", b"\x01", b"\x01" * 65 + BOMB, b"\x01" + bytes(1000), *[stranger] * 3)
             await rogue.tap.send(own, *odd, b"\x01" + bytes(64) + forged[65:], flipped(forged, -1))
+            await rogue.tap.send(own, announce(new_key(), b"x"))
             await rogue.open()
             await until(lambda: dispatcher.workers["one"][1])
             session = dispatcher.workers["one"][1]
             assert victim.frames.empty()
+            assert len(dispatcher._strangers) == 1
+        # One that says nothing new is checked, too.
+        await rogue.tap.send(own, b"\x01" + bytes(64) + announce(rogue.key, rogue.boot)[65:])
         # What it said in earlier lives, said again, does not end its session.
         monkeypatch.setattr("toolkeep.fleet.dispatcher._OPEN_SECONDS", 0.0)
         for _ in range(20):
             await rogue.tap.send(own, announce(rogue.key, os.urandom(8)))
             await rogue.tap.send(own, announce(rogue.key, rogue.boot))
+            await rogue.tap.next(HELLO)
         call = scene.call()
         job = await rogue.hear(Job)
         await rogue.say(rogue.answer(job))
         assert (await call).value == "HI"
         assert dispatcher.workers["one"][1] is session
 
-    assert sorted(asyncio.run(scene(nats, attack))) == [UNREADABLE] * 4 + [NOT_SIGNED] * 2
+    told = asyncio.run(scene(nats, attack))
+    assert sorted(told) == [UNREADABLE] * 4 + [NOT_SIGNED] * 3 + ["its worker is not trusted"] * 2
+
+
+def test_a_frame_that_cannot_be_handled_is_recorded_and_ends_nothing(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = SEALED + b"!" * 100
+
+    def broken(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        def reads(given: bytes) -> Any:
+            if given == frame:
+                raise RuntimeError
+            return read(given)
+
+        return reads
+
+    monkeypatch.setattr(dispatcher, "session_of", broken(session_of))
+    monkeypatch.setattr(dispatcher, "read_announce", broken(read_announce))
+
+    async def attack(scene: Scene) -> None:
+        await scene.rogue.tap.send(subjects.announcement(scene.rogue.key.public), frame)
+        await scene.rogue.open()
+        await scene.rogue.send(*[frame] * 20)
+        call = scene.call()
+        await scene.rogue.say(scene.rogue.answer(await scene.rogue.hear(Job)))
+        assert (await call).value == "HI"
+        assert {one["worker"] for one in scene.server.said("WorkerRefused")} == {"", "one"}
+
+    assert asyncio.run(scene(nats, attack)) == [UNHANDLED] * 21
+    assert 1 <= caplog.messages.count("a frame could not be handled") < 21
 
 
 def test_an_agent_that_the_key_of_a_worker_may_not_serve_is_not_sent_to_it(
