@@ -45,6 +45,15 @@ def test_a_lease_that_was_renewed_or_given_back_ends_nothing() -> None:
     assert outcome_of(given_back) == (0, "lived")
 
 
+def test_a_worker_that_tells_nothing_more_is_watched_to_its_end_and_nothing_is_printed() -> None:
+    closed = "os.dup2(os.open(os.devnull, os.O_WRONLY), watchdog._told)"
+    program = PROGRAM.format(lines=f"watchdog.set(now() + 0.7); {closed}; time.sleep(20)")
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, cwd=ROOT, capture_output=True, timeout=30
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, b"")
+
+
 def test_a_worker_hears_that_nobody_watches() -> None:
     lines = """
 os.kill(watchdog._child.pid, 9)

@@ -76,8 +76,10 @@ def watch(heard: int, worker: int) -> None:
         if worker in ready:
             return
         if heard in ready:
-            told = os.read(heard, 1 << 16)
-            (ends_at,) = _NUMBER.unpack(told[-_NUMBER.size :])
+            if told := os.read(heard, 1 << 16):
+                (ends_at,) = _NUMBER.unpack(told[-_NUMBER.size :])
+            else:
+                waiting.unregister(heard)  # the worker ends; until it is gone, what it told last counts
         elif ends_at and time.clock_gettime(time.CLOCK_BOOTTIME) > ends_at:
             signal.pidfd_send_signal(worker, signal.SIGKILL)
             return
