@@ -89,7 +89,12 @@ def exported(keep: Keep) -> set[str]:
         sample.name
         for family in text_string_to_metric_families(start_metrics(keep).page().decode())
         for sample in family.samples
-    } | {"acode_tool_validation_errors_total", "toolkeep_call_errors_total"}
+    } | {
+        "acode_tool_validation_errors_total",
+        "toolkeep_call_errors_total",
+        "toolkeep_worker_frames_refused_total",
+        "toolkeep_worker_refusals_total",
+    }
 
 
 @pytest.mark.spec("OBS-1")

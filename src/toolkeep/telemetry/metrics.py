@@ -112,6 +112,12 @@ class Metrics:
             ["worker"],
             registry=registry,
         )
+        self.worker_refusals = Counter(
+            "toolkeep_worker_refusals",
+            "Frames, jobs, code and sessions that workers say they refused.",
+            ["worker", "what"],
+            registry=registry,
+        )
         self._known: set[str] = set()
         self._bound = {UNKNOWN: _Bound(self, UNKNOWN)}
         self._counted: dict[type[Event], Callable[[Any], None]] = {
@@ -123,6 +129,7 @@ class Metrics:
             events.CallEnded: self._ended,
             events.AuditAlarm: lambda _: self.audit_alarms.inc(),
             events.WorkerRefused: lambda event: self.refused_frames.labels(event.worker).inc(event.count),
+            events.RefusedElsewhere: self._refused_elsewhere,
         }
         for name in tool_names:
             self._register(name)
@@ -174,6 +181,9 @@ class Metrics:
     def _register(self, name: str) -> None:
         self._known.add(name)
         self.registrations.labels(name).inc()
+
+    def _refused_elsewhere(self, event: events.RefusedElsewhere) -> None:
+        self.worker_refusals.labels(event.worker, event.what).inc(event.count)
 
     def _registered(self, event: events.ToolRegistered) -> None:
         self._register(event.tool_name)

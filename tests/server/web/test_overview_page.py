@@ -10,7 +10,7 @@ from tests.server.test_asgi_app import talk
 from tests.server.web.test_app import Visitor, visit
 from tests.telemetry.test_metrics import values
 from toolkeep import Keep
-from toolkeep.events import WorkerRefused
+from toolkeep.events import RefusedElsewhere, WorkerRefused
 from toolkeep.fleet.worker_status import WorkerStatus, quarantined
 from toolkeep.server.app_factory import start_metrics
 
@@ -88,13 +88,15 @@ def test_the_page_shows_them_and_is_named_only_where_there_is_a_fleet(keep: Keep
 
 
 @pytest.mark.spec("OBS-1")
-def test_workers_and_refused_frames_are_counted(keep: Keep) -> None:
+def test_workers_and_what_is_refused_are_counted(keep: Keep) -> None:
     metrics = start_metrics(keep)
     metrics(WorkerRefused(worker="two", reason="its seal is broken", count=3))
+    metrics(RefusedElsewhere(worker="one", what="job", reason="not granted", server="", count=2))
     found = values(metrics)
     assert found[("toolkeep_workers_ready",)] == 1
     assert (found[("toolkeep_worker_slots_free",)], found[("toolkeep_worker_jobs",)]) == (3, 2)
     assert found[("toolkeep_worker_frames_refused_total", "two")] == 3
+    assert found[("toolkeep_worker_refusals_total", "job", "one")] == 2
     samples = [found[(f"toolkeep_worker_samples_{name}",)] for name in ("agreed", "differed")]
     assert (samples, found[("toolkeep_workers_quarantined",)]) == ([5, 1], 1)
     assert not [name for name, *_ in values(start_metrics(Keep())) if name.startswith("toolkeep_worker_s")]
