@@ -1,8 +1,13 @@
 """Python packages of servers, from an index on loopback: wheels alone, pinned by hash."""
 
+import compileall
+import ensurepip
+import importlib.util
 import json
 import os
 import shutil
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -24,7 +29,28 @@ from tests.mcp_client.servers import listing
 
 __all__ = ["project", "registry"]
 
-pytestmark = pytest.mark.spec("MCP-3")
+pytestmark = [pytest.mark.spec("MCP-3"), pytest.mark.usefixtures("compiled_pip")]
+
+BUNDLED = Path(ensurepip.__file__).resolve().parent / "_bundled"
+
+
+@pytest.fixture(scope="module")
+def unpacked_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """pip of the wheel that Python brings, compiled once: from the wheel, each run would compile all of it."""
+    folder = tmp_path_factory.mktemp("pip")
+    for wheel in BUNDLED.glob("pip-*.whl"):
+        zipfile.ZipFile(wheel).extractall(folder)
+    compileall.compile_dir(folder, quiet=2)
+    for above in (folder, *folder.parents[:3]):
+        above.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def compiled_pip(unpacked_pip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment with pip, whether this one has it or not."""
+    if importlib.util.find_spec("pip") is None:
+        monkeypatch.setattr(sys, "path", [*sys.path, str(unpacked_pip)])
 
 
 def upload(registry: Registry, version: str, when: str, **files: str) -> None:
@@ -73,7 +99,11 @@ def test_what_was_observed_is_added_for_an_hour(registry: Registry, project: Pat
     assert "need Python 3.99, which is not there" in refused.stderr
 
 
-def test_a_wheel_that_would_write_outside_is_refused(registry: Registry, project: Path) -> None:
+def test_a_wheel_that_would_write_outside_is_refused(
+    registry: Registry, project: Path, unpacked_pip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By pip of the wheel that Python brings, where an environment has none."""
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(unpacked_pip)])
     upload(registry, "1.0.0", OLD, **{"../../../../../escaped.py": ""})
     refused = add(project, "--allow-new", "--", "uvx", "hello-mcp")
     assert (refused.exit_code, "outside" in refused.stderr) == (1, True), refused.output
