@@ -144,6 +144,7 @@ FILTERS = [
     CallFilters(tool="greet", status="ok"),
     CallFilters(status="refused"),
     CallFilters(status="error"),
+    CallFilters(status="unsuccessful"),
     CallFilters(status="deny"),
     CallFilters(status="under way"),
     CallFilters(status="repeated"),

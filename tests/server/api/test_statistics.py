@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from tests.server.talk import served
-from toolkeep import open_keep, tool
+from toolkeep import Keep, open_keep, tool
+from toolkeep.errors import Code
+from toolkeep.host.clock import stamp
+from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.server.api.statistics import Statistics
 
 
@@ -62,6 +65,29 @@ def test_what_went_well_failed_and_was_refused_is_counted_apart(project: Path) -
     assert view.median_ms is not None
 
 
+@pytest.mark.parametrize(
+    ("last", "failed"),
+    [
+        ({"type": "ToolCompleted", "codes": [Code.TOOL_FAILED]}, 1),
+        ({"type": "ToolCompleted", "codes": [Code.OUTCOME_UNKNOWN]}, 1),
+        ({"type": "ToolCompleted", "codes": [Code.CIRCUIT_OPEN]}, 0),
+        ({"type": "Approval", "codes": [Code.CANCELLED]}, 0),
+    ],
+)
+def test_a_call_counts_as_refused_if_the_list_of_calls_says_so(last: dict[str, Any], failed: int) -> None:
+    keep = Keep()
+    said = ({"type": "ToolInvoked", "tool": "half", "agent": "ada"}, {**last, "status": "error"})
+    of_call = {"call": "1" * 32, "time": stamp(time.time())}
+
+    async def append() -> None:
+        await keep.record.log.append_soon(*(canonical_bytes({**one, **of_call}) for one in said))
+
+    asyncio.run(append())
+    for counted in (Statistics().by_tool(keep), Statistics().by_agent(keep)):
+        (one,) = counted.values()
+        assert (one.calls, one.failed, one.refused) == (1, failed, 1 - failed)
+
+
 def test_a_failed_call_counts_with_the_time_that_it_took(project: Path) -> None:
     with made(project) as keep:
         keep.call_sync("half", {"number": 0}, agent="operator")
@@ -107,6 +133,18 @@ def test_what_is_older_than_was_asked_about_does_not_count(project: Path) -> Non
         assert asyncio.run(later.view(keep, 6)).calls == 4
 
 
+def test_the_shortest_period_with_all_calls_of_the_day_suits_them(project: Path) -> None:
+    def suits(after_hours: float) -> int:
+        later = Statistics(lambda: time.time() + after_hours * 3600)
+        return asyncio.run(later.view(keep, None)).hours
+
+    with made(project) as keep:
+        assert suits(0) == 1
+        call(keep)
+        assert [suits(hours) for hours in (0, 0.9, 1.1, 5.5, 6.5, 23.5)] == [1, 1, 6, 6, 24, 24]
+        assert [suits(hours) for hours in (25, 160, 200)] == [168, 168, 1]
+
+
 def test_the_api_gives_the_same_counts(project: Path) -> None:
     async def run() -> Any:
         with made(project) as keep:
@@ -139,6 +177,7 @@ def test_a_server_answers_from_the_newest_records_until_the_others_are_counted(
         first = asyncio.run(statistics.view(keep, 24))
         assert (first.is_whole, first.is_counting) == (False, True)
         assert 0 < first.calls < 16
+        assert asyncio.run(statistics.view(keep, None)).hours == 24  # what is older is not known yet
         call(keep)
         assert asyncio.run(statistics.view(keep, 24)).calls == first.calls + 4
         held.set()

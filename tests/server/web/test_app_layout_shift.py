@@ -136,8 +136,12 @@ def test_the_first_call_that_waits_moves_nothing_that_somebody_may_be_about_to_c
     figures = overview.locator(".figures").bounding_box()
     seen_before_scripts(inbox, "/ui/approvals")
     world.call_meanwhile("order", {"title": "Dune", "copies": 2}, agent="writer")
-    expect(overview.get_by_text("1 call waits for a person.")).to_be_visible()
+    expect(overview.get_by_text("1 call waits for a person:")).to_be_visible()
     assert overview.locator(".figures").bounding_box() == figures
+    chart = overview.locator("#calls-chart").bounding_box()
+    world.keep.call_sync("price", {"title": "Dune"}, agent="writer")
+    expect(overview.locator(".latest").get_by_role("link", name="price")).to_be_visible()
+    assert overview.locator("#calls-chart").bounding_box() == chart
     expect(inbox.page.get_by_role("button", name="Approve once")).to_be_visible()
     still(inbox.page)
     assert jumps(inbox.page) == []

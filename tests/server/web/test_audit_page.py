@@ -123,7 +123,7 @@ def test_list_filter_and_the_page_of_a_call_use_the_same_words(keep: Keep) -> No
     (choices,) = re.findall(r'<select id="by-status" name="status".*?</select>', page)
     words = re.findall(r"<option[^>]*>([^<]*)<", choices)
     assert words[1:] == [
-        "succeeded", "failed", "refused", "unknown", "pending at its client", "repeated", "under way",
+        "succeeded", "failed", "refused", "refused or failed", "unknown", "pending at its client", "repeated", "under way",
         "allowed by policy", "denied by policy"]  # fmt: skip
     assert repeated == [("add", "repeated")]
     assert every == [("fail", "failed"), ("add", "repeated"), ("add", "succeeded")]
@@ -378,7 +378,9 @@ def test_figures_of_sessions_and_policies_and_run_times_lead_to_their_calls(keep
     found = visit(keep, act)
     slower = {"the slower half": 2, "the slower calls": 0}
     times = {
-        text.partition(" ms: ")[2]: len(listed) for text, listed in found["/ui/"].items() if " ms: " in text
+        text.partition(": ")[2]: len(listed)
+        for text, listed in found["/ui/"].items()
+        if text.partition(": ")[2] in slower
     }
     assert times == slower
     policies = {text: len(listed) for text, listed in found["/ui/policies"].items()}
@@ -392,15 +394,28 @@ def test_figures_of_sessions_and_policies_and_run_times_lead_to_their_calls(keep
 
 
 @pytest.mark.spec("WEB-2")
-def test_each_figure_of_an_agent_leads_to_just_these_calls(keep: Keep) -> None:
+@pytest.mark.parametrize(
+    ("path", "query", "expected"),
+    [
+        (
+            "/ui/agents",
+            "agent=operator",
+            {"4 calls of operator": 4, "1 failed of operator": 1, "2 refused of operator": 2},
+        ),
+        ("/ui/tools", "tool=add", {"2 calls of add": 2, "1 refused of add": 1}),
+        ("/ui/tools", "tool=misbehave", {"1 calls of misbehave": 1, "1 failed of misbehave": 1}),
+    ],
+)
+def test_each_figure_of_an_agent_or_tool_leads_to_just_these_calls(
+    keep: Keep, path: str, query: str, expected: dict[str, int]
+) -> None:
     keep.register(misbehave)
     calls(keep)
     keep.call_sync("misbehave", {"how": "x"}, agent="operator")
 
     async def act(visitor: Visitor) -> dict[str, list[tuple[str, str]]]:
-        page = html.unescape((await visitor.get("/ui/agents")).body.decode())
-        links = re.findall(r'href="/ui/audit(\?agent=operator[^"]*)">([^<]*)<span class="sr">([^<]*)', page)
+        page = html.unescape((await visitor.get(path)).body.decode())
+        links = re.findall(rf'href="/ui/audit(\?{query}[^"]*)">([^<]*)<span class="sr">([^<]*)', page)
         return {shown + hidden: await timeline(visitor, query) for query, shown, hidden in links}
 
-    found = {text: len(listed) for text, listed in visit(keep, act).items()}
-    assert found == {"4 calls of operator": 4, "1 failed of operator": 1, "2 refused of operator": 2}
+    assert {text: len(listed) for text, listed in visit(keep, act).items()} == expected

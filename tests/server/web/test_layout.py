@@ -18,9 +18,9 @@ Read = Callable[..., Reader]
 
 _AXIS_WIDTHS = "() => [...document.querySelectorAll('.u-axis')].map(axis => axis.clientWidth)"
 
-_LONG_RUNS = """() => {
-    const long = {times: [1, 2, 3], lines: [{label: "median", kind: "ok", values: [1, 123456, 1]}]};
-    document.getElementById("latency-data").textContent = JSON.stringify(long);
+_MANY_CALLS = """() => {
+    const many = {times: [1, 2, 3], lines: [{label: "succeeded", kind: "ok", values: [1, 1234567, 1]}]};
+    document.getElementById("calls-data").textContent = JSON.stringify(many);
     dispatchEvent(new Event("resize"));
 }"""
 
@@ -48,11 +48,11 @@ def test_a_short_page_does_not_stretch_the_head_of_a_narrow_one(read: Read, worl
     assert box["height"] < 80
 
 
-def test_long_runs_have_room_beside_their_chart(read: Read, world: World) -> None:
+def test_many_calls_have_room_beside_their_chart(read: Read, world: World) -> None:
     page = overview(read, world)
     is_wide = f"({_AXIS_WIDTHS})().some(width => width > 60 && width < 100)"
-    # Again each second: the overview looks anew when its stream opens, and shows its own runs.
-    page.wait_for_function(f"() => {is_wide} || ({_LONG_RUNS})()", polling=1000)
+    # Again each second: the overview looks anew when its stream opens, and shows its own calls.
+    page.wait_for_function(f"() => {is_wide} || ({_MANY_CALLS})()", polling=1000)
 
 
 def test_a_chart_shows_the_only_call_there_was(read: Read, world: World) -> None:

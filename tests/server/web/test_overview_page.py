@@ -1,15 +1,23 @@
-"""Workers on other machines: at `/v1/workers`, on the page and as metrics, where a fleet is configured."""
+"""The overview: what needs attention, and the newest calls that went wrong. Workers on other machines: at
+`/v1/workers`, on the page and as metrics, where a fleet is configured.
+"""
 
+import html
+import re
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.approval.examples import question
 from tests.calls.test_late_answers import LostWorkers
+from tests.server.conftest import open_served_keep
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from tests.server.web.test_app import Visitor, visit
 from tests.telemetry.test_metrics import values
-from toolkeep import Keep
+from toolkeep import Keep, ToolDefinition
 from toolkeep.events import RefusedElsewhere, WorkerRefused
 from toolkeep.fleet.worker_status import WorkerStatus, quarantined
 from toolkeep.server.app_factory import start_metrics
@@ -43,6 +51,72 @@ class KnownWorkers(LostWorkers):
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         return READY, REFUSED, QUARANTINED
+
+
+def overview(keep: Keep, path: str = "/ui/") -> str:
+    async def act(visitor: Visitor) -> str:
+        return html.unescape((await visitor.get(path)).body.decode())
+
+    return str(visit(keep, act))
+
+
+@pytest.fixture
+def busy() -> Iterator[Keep]:
+    """A keep in which a call was made."""
+    with open_served_keep() as keep:
+        calls(keep, 1)
+        yield keep
+
+
+def calls(keep: Keep, *numbers: object) -> list[str]:
+    """Make calls, of which those without a number are refused; their ids."""
+    return [keep.call_sync("add", {"a": number}, agent="operator").call_id for number in numbers]
+
+
+@pytest.mark.spec("WEB-2")
+def test_the_newest_calls_that_went_wrong_are_named_with_their_reason(busy: Keep) -> None:
+    assert "No call was refused or failed in this time." in overview(busy)
+    made = calls(busy, 1, "b", "c", "d", "e", 2, "f", "g")
+    page = overview(busy)
+    (listed,) = re.findall(r'<ol class="latest">(.*?)</ol>', page, re.DOTALL)
+    assert re.findall(r'href="/ui/calls/([0-9a-f]+)"', listed) == [made[one] for one in (7, 6, 4, 3, 2)]
+    assert listed.count(">'a' must be an integer, got string<") == 5
+    assert 'href="/ui/audit?status=unsuccessful&hours=1">All 6<' in page
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_notice_leads_to_each_thing_that_it_names() -> None:
+    keep = Keep()
+    for number in range(4):
+        now = time.time()
+        keep.record.approvals.ask(
+            question(id=f"{number:016x}", agent=f"a{number}", asked_at=now, expires_at=now + 300)
+        )
+    for description in ("Tell the weather.", "Tell the weather of a city."):
+        data = {"name": "weather", "description": description, "inputSchema": {"type": "object"}}
+        keep.register(ToolDefinition.from_elsewhere(data, origin="met"))
+    page = overview(keep)
+    notices = page[page.index('class="message notice') : page.index('class="figures"')]
+    assert '<a class="foreign" href="/ui/tools/weather">' in notices
+    assert len(set(re.findall(r'href="/ui/approvals/([0-9a-f]{16})">a\d wants', notices))) == 3
+    assert '<a href="/ui/approvals">1 more</a>' in notices
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_chosen_period_stays_and_without_one_the_calls_choose_it(busy: Keep) -> None:
+    current = r'href="/ui/\?hours=(\d+)" aria-current="true"'
+    assert [re.findall(current, overview(busy, path)) for path in ("/ui/", "/ui/?hours=24")] == [
+        ["1"],
+        ["24"],
+    ]
+
+
+@pytest.mark.spec("WEB-2")
+def test_only_tools_that_are_there_are_links_among_the_most_called(busy: Keep) -> None:
+    busy.call_sync("ad", {}, agent="operator")
+    page = overview(busy)
+    assert re.findall(r'href="/ui/tools/(\w+)"', page) == ["add"]
+    assert "ad: " in page
 
 
 @pytest.fixture

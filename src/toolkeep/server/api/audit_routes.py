@@ -40,6 +40,7 @@ from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
 from toolkeep.server.api.pagination import Page, decode_cursor, encode_cursor
 from toolkeep.server.api.recorded_calls import (
     RUN_TIME,
+    UNSUCCESSFUL,
     CallFilters,
     CallSummary,
     CallView,
@@ -325,11 +326,36 @@ async def list_calls(
 
     def listed() -> Page:
         page = _merged(keep, find, limit, cursor)
-        for tool in {one.newest.tool for one in page.items if one.is_told}:
-            note_shown(keep, caller, tool)  # a reason may quote what another session was shown
+        _note_reasons(keep, caller, page.items)
         return page
 
     return await asyncio.to_thread(listed)
+
+
+def _note_reasons(keep: Keep, caller: Caller, calls: Sequence[CallSummary]) -> None:
+    """A reason may quote what another session was shown."""
+    for tool in {one.newest.tool for one in calls if one.is_told}:
+        note_shown(keep, caller, tool)
+
+
+async def latest_unsuccessful(
+    service: Service, caller: Caller, *, hours: int, limit: int
+) -> list[CallSummary]:
+    """The newest calls of this server's log that were refused or failed, with their reasons."""
+    record = service.keep.record
+    find = partial(
+        _call_page,
+        _ServerLog(record.log, record.bodies.get),
+        None,
+        caller=caller,
+        filters=CallFilters(status=UNSUCCESSFUL, hours=str(hours)),
+        limit=limit,
+        index=service.index,
+        tells_why=caller.has_scope(Scope.AUDIT_READ),
+    )
+    found, _ = await asyncio.to_thread(find)
+    _note_reasons(service.keep, caller, found)
+    return found
 
 
 async def count_calls(
@@ -862,7 +888,10 @@ ROUTES: Final = (
             Parameter(name="agent", about="Only calls of this agent."),
             Parameter(name="tool", about="Only calls of this tool."),
             Parameter(name="type", about="Only calls with a record of this type."),
-            Parameter(name="status", about="Only calls of this outcome, or of this decision."),
+            Parameter(
+                name="status",
+                about="Only calls of this outcome or decision; `unsuccessful`: refused or failed.",
+            ),
             Parameter(name="session", about="Only calls of this session."),
             Parameter(name="conversation", about="Only calls of this conversation."),
             Parameter(name="code", about="Only calls with this error code."),

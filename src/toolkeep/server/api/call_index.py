@@ -23,6 +23,8 @@ from toolkeep.audit.errors import AuditBroken
 from toolkeep.audit.kept_refusal import ReadBody
 from toolkeep.limits import INDEXED_RECORDS, SCANNED_RECORDS
 from toolkeep.server.api.recorded_calls import (
+    UNSUCCESSFUL,
+    UNSUCCESSFUL_OUTCOMES,
     CallFilters,
     CallSummary,
     call_of,
@@ -340,8 +342,11 @@ def _conditions(filters: CallFilters, agent: str | None, *, tells_why: bool) -> 
     if filters.code is not None:
         wanted.append((f"codes IN {_WITH_MEMBER}", [filters.code]))
     if filters.status is not None:
-        status = f"(outcome = {_NAMED} OR decisions IN {_WITH_MEMBER})"
-        wanted.append((status, [filters.status] * 2))
+        outcomes = UNSUCCESSFUL_OUTCOMES if filters.status == UNSUCCESSFUL else (filters.status,)
+        marks = ",".join("?" * len(outcomes))
+        known = f"(SELECT id FROM names WHERE text IN ({marks}))"  # noqa: S608 -- marks
+        status = f"(outcome IN {known} OR decisions IN {_WITH_MEMBER})"
+        wanted.append((status, [*outcomes, filters.status]))
     if filters.slower_ms is not None:
         wanted.append(("took_us > ?", [int(filters.slower_ms) * 1000]))
     if filters.ran_ms is not None:

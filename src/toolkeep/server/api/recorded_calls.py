@@ -15,8 +15,9 @@ from toolkeep.errors import NOT_BEGUN, TITLES, Code, StoreUnavailable
 
 _ENDS: Final = ("ToolCompleted", "AnsweredLate")
 """The kinds of records that end a call that was run."""
-_WITHOUT_RESULT: Final = ("refused", "error", "unknown")
-"""Outcomes that have a reason."""
+UNSUCCESSFUL: Final = "unsuccessful"
+"""The status that finds calls of each of these outcomes, which have a reason."""
+UNSUCCESSFUL_OUTCOMES: Final = ("refused", "error", "unknown")
 RUN_TIME: Final = r"[0-9]{1,9}(\.[0-9]{1,3})?"
 """Milliseconds as a filter has them: many tools run for less than one."""
 
@@ -100,7 +101,7 @@ class CallFilters(RecordFilters, frozen=True, kw_only=True):
             self.agent in (None, call.newest.agent)
             and self.tool in (None, call.newest.tool)
             and self.type in (None, *call.types)
-            and self.status in (None, call.outcome, *(one.decision for one in call.records))
+            and self.status in (None, *call.statuses)
             and self.session in (None, call.session)
             and self.conversation in (None, call.conversation)
             and self.code in (None, *call.codes)
@@ -178,19 +179,18 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join((*said, *self.codes, *map(title_of, self.codes), self.reason)).casefold()
 
     @property
-    def outcome(self) -> str:
-        """Its outcome, as `call_verdict` tells it: `refused` if it was not run, `error` if it ran and failed.
+    def statuses(self) -> set[str]:
+        """The statuses that find it: its outcome, and what policy said."""
+        found = {self.outcome, *(one.decision for one in self.records)}
+        return found | {UNSUCCESSFUL} if self.outcome in UNSUCCESSFUL_OUTCOMES else found
 
-        `under way` if it has none yet; empty for a record of the log about itself.
-        """
-        status, code = self.newest.status, next(iter(self.newest.codes), "")
-        if status == "error" and code == Code.OUTCOME_UNKNOWN:
-            return "unknown"
-        if status == "error" and (self.newest.type not in _ENDS or code in NOT_BEGUN):
-            return "refused"
-        if status in ("ok", "error", "pending", "repeated"):
-            return status
-        return "under way" if self.newest.call else ""
+    @property
+    def outcome(self) -> str:
+        """Its outcome; `under way` if it has none yet, empty for a record of the log about itself."""
+        last = self.newest
+        if last.status in ("ok", "error", "pending", "repeated"):
+            return outcome_of(last.type, last.status, last.codes)
+        return "under way" if last.call else ""
 
 
 class CallView(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +225,17 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
             took_us=call.took_us,
             server=call.newest.server,
         )
+
+
+def outcome_of(kind: str, status: str, codes: Sequence[str]) -> str:
+    """What the status of a call's last record means, as `call_verdict` tells it.
+
+    `refused` if the call was not run, `error` if it ran and failed.
+    """
+    code = next(iter(codes), "")
+    if status == "error" and code == Code.OUTCOME_UNKNOWN:
+        return "unknown"
+    return "refused" if status == "error" and (kind not in _ENDS or code in NOT_BEGUN) else status
 
 
 def named(entries: Iterable[Entry]) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -295,7 +306,7 @@ def call_of(
     """A call, from all of its entries, the newest first; with `bodies`, it tells why it gave no result."""
     call = CallSummary(records=[summary_of(entry, owners) for entry in entries])
     title = next((title_of(code) or code for code in call.codes), "")
-    if call.outcome not in _WITHOUT_RESULT:
+    if call.outcome not in UNSUCCESSFUL_OUTCOMES:
         return msgspec.structs.replace(call, reason="" if call.newest.call else title)
     said = [entry.record for entry in reversed(entries)]
     kept: KeptRefusal | None = None

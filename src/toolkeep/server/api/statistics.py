@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from toolkeep.audit.entry import Entry
-from toolkeep.errors import FAILURES, TITLES, Code, ToolkeepError
+from toolkeep.errors import ToolkeepError
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import STATISTICS_RECORDS, STATISTICS_SECONDS
-from toolkeep.server.api.recorded_calls import hits_of
+from toolkeep.server.api.recorded_calls import hits_of, outcome_of, title_of
 from toolkeep.stores.records import ReadableLog
 
 logger = logging.getLogger("toolkeep.server")
@@ -34,10 +34,10 @@ _TIMES: Final = 2_000
 """Durations that are kept of one minute."""
 _LISTED: Final = 8
 """Rows of each ranking on the overview page, which shows three of them; the log holds the rest."""
-_FAILURES: Final = frozenset(code.value for code in FAILURES)
 _STEPS: Final = {1: 60, 6: 300, 24: 900, 168: 7_200}
 """How long a point of a line stands for, by how many hours are asked about."""
 PERIODS: Final = tuple(_STEPS)
+_DAY: Final = 24
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ class _Counts:
         if isinstance(duration, int) and duration and len(minute.durations) < _TIMES:
             minute.durations.append(duration)
         codes = [str(code) for code in said.get("codes") or ()]
-        outcome = status if status == "ok" else "failed" if _FAILURES.intersection(codes) else "refused"
+        outcome = outcome_of(str(said.get("type")), status, codes)
         minute.calls[agent, tool, outcome] += 1
         of_week = self.week.setdefault((agent, tool), CallCounts())
         of_week.count(outcome)
@@ -210,13 +210,14 @@ class Statistics:
         self._stopping = threading.Event()
         self._builder: threading.Thread | None = None
 
-    async def view(self, keep: Keep, hours: int) -> StatisticsView:
-        """Statistics of a period, after reading new records."""
+    async def view(self, keep: Keep, hours: int | None) -> StatisticsView:
+        """Statistics of a period, after reading new records; None for the one that suits what there is."""
         return await asyncio.to_thread(self._view, keep, hours)
 
-    def _view(self, keep: Keep, hours: int) -> StatisticsView:
+    def _view(self, keep: Keep, hours: int | None) -> StatisticsView:
         with self._lock:
-            return self._summed(self._followed(keep), hours)
+            counts = self._followed(keep)
+            return self._summed(counts, hours or self._suiting(counts))
 
     def by_agent(self, keep: Keep) -> dict[str, CallCounts]:
         """The calls of each agent over the last week, after reading new records."""
@@ -283,10 +284,26 @@ class Statistics:
             with self._lock:
                 self._counts, self._builder = counts if is_whole else self._counts, None
 
-    def _summed(self, counts: _Counts, hours: int) -> StatisticsView:
+    def _suiting(self, counts: _Counts) -> int:
+        """The shortest period with every call of the last day; the longest if older ones are all there is."""
+        begins = {hours: self._span(hours)[0] for hours in PERIODS}
+        if counts.since > begins[_DAY]:
+            return _DAY  # whether there are older calls is not known yet
+        called = [when for when, one in counts.minutes.items() if one.calls]
+        first = min((when for when in called if when >= begins[_DAY]), default=None)
+        if first is None:
+            return PERIODS[-1] if called else PERIODS[0]
+        return next(hours for hours, begin in begins.items() if begin <= first)
+
+    def _span(self, hours: int) -> tuple[int, int]:
+        """When a period begins and ends; its end is that of a step."""
         step = _STEPS[hours]
         end = int(self._clock()) // step * step + step
-        begin = end - hours * 3600
+        return end - hours * 3600, end
+
+    def _summed(self, counts: _Counts, hours: int) -> StatisticsView:
+        step = _STEPS[hours]
+        begin, end = self._span(hours)
         steps: list[list[_Minute]] = [[] for _ in range((end - begin) // step)]
         for when, minute in counts.minutes.items():
             if begin <= when < end:
@@ -308,7 +325,7 @@ class Statistics:
             median_ms=_quantile(durations, 0.5),
             slowest_ms=_quantile(durations, 0.95),
             by_reason=[
-                Ranked(name=code, about=_title(code), calls=count)
+                Ranked(name=code, about=title_of(code), calls=count)
                 for code, count in _most(pair for one in every for pair in one.reasons.items())
             ],
             by_tool=[
@@ -348,13 +365,6 @@ def _quantile(durations: list[int], part: float) -> float | None:
     return (
         round(durations[min(int(len(durations) * part), len(durations) - 1)] / 1000, 3) if durations else None
     )
-
-
-def _title(code: str) -> str:
-    try:
-        return TITLES[Code(code)]
-    except ValueError:
-        return ""
 
 
 def _minute(entry: Entry) -> int:

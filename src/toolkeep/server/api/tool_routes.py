@@ -6,7 +6,7 @@ to nobody, whatever the scopes (VAL-6).
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
 import msgspec
@@ -113,12 +113,30 @@ def summary(tool: RegisteredTool) -> ToolSummary:
 
 
 def list_tools(
-    keep: Keep, caller: Caller, filters: Filters, *, limit: int, cursor: str | None = None
+    keep: Keep,
+    caller: Caller,
+    filters: Filters,
+    *,
+    limit: int,
+    cursor: str | None = None,
+    calls: Mapping[str, int] | None = None,
 ) -> Page:
-    """The tools that a caller may see and that match; by category and name, or by relevance."""
+    """The tools that a caller may see and that match; by category and name, or by relevance.
+
+    With `calls`, how often each was called, the most called first.
+    """
     found = keep.tools(agent=sees_as(caller))
     if filters.search is not None:
         found = _searched(keep, caller, filters.search, found)
+    if calls is not None:
+
+        def rank(tool: RegisteredTool) -> tuple[int, int, str]:
+            return -calls.get(tool.name, 0), *_place(tool)
+
+        last = decode_cursor(cursor, tuple[int, int, str]) if cursor else None
+        fitting = [tool for tool in _fitting(found, filters) if last is None or rank(tool) > last]
+        return cut(sorted(fitting, key=rank), limit, rank, summary)
+    if filters.search is not None:
         place, after = _ranked(found), decode_cursor(cursor, int) if cursor else None
         fitting = [tool for tool in _fitting(found, filters) if after is None or place(tool) > after]
         return cut(fitting, limit, place, summary)

@@ -15,7 +15,14 @@ from toolkeep.audit.call_verdict import duration_text
 from toolkeep.errors import FAILURES, TITLES, Code
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.server.api import audit_routes
-from toolkeep.server.api.recorded_calls import RUN_TIME, CallFilters, CallSummary, CallView, milliseconds
+from toolkeep.server.api.recorded_calls import (
+    RUN_TIME,
+    UNSUCCESSFUL,
+    CallFilters,
+    CallSummary,
+    CallView,
+    milliseconds,
+)
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
@@ -34,7 +41,7 @@ _TYPES: Final = (
 _PASSED: Final = ("ToolInvoked", "PolicyDecision", "Approval", "ToolCompleted")
 """The kinds of records that say how far a call came."""
 _STATUSES: Final = (
-    "ok", "error", "refused", "unknown", "pending", "repeated", "under way", "allow", "deny"
+    "ok", "error", "refused", UNSUCCESSFUL, "unknown", "pending", "repeated", "under way", "allow", "deny"
 )  # fmt: skip
 """Outcomes, and decisions of policies."""
 _NAMES: Final = ("agent", "tool", "session", "conversation")

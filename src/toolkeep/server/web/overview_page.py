@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from toolkeep.server.api import approval_routes
+from toolkeep.server.api import approval_routes, audit_routes
 from toolkeep.server.api.routes import listed_workers
 from toolkeep.server.api.statistics import PERIODS, StatisticsView
 from toolkeep.server.api.status_routes import StatusView, overview, status_of
@@ -17,6 +17,8 @@ from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 
 _NAMES: Final = {1: "1 hour", 6: "6 hours", 24: "24 hours", 168: "7 days"}
+_LATEST: Final = 5
+"""Refused and failed calls that are shown: as many as stand beside a chart."""
 _AREAS: Final = (
     Scope.AUDIT_READ,
     Scope.APPROVE,
@@ -32,10 +34,9 @@ async def _overview(service: Service, request: PageRequest) -> Response:
         # A token that may not read the log starts at the first page that it may see.
         first = next((one.path for one in places(request.caller)), "/ui/sign-in")
         return Response(303, b"", b"text/plain", ((b"location", first.encode()),))
-    hours = int(request.query["hours"])
-    view = await service.statistics.view(service.keep, hours)
-    service.index.prepare(service.keep.record.log)  # a search often follows
     keep = service.keep
+    view = await service.statistics.view(keep, int(request.query["hours"] or 0) or None)
+    service.index.prepare(keep.record.log)  # a search often follows
     inbox: approval_routes.Inbox | None = None
     if request.caller.has_scope(Scope.APPROVE):
         inbox = await approval_routes.inbox(keep, request.caller, limit=3)
@@ -47,7 +48,12 @@ async def _overview(service: Service, request: PageRequest) -> Response:
         calls_chart=_calls(view),
         latency_chart=_latency(view),
         periods=[(one, _NAMES[one]) for one in PERIODS],
-        hours=hours,
+        hours=view.hours,
+        latest=await audit_routes.latest_unsuccessful(
+            service, request.caller, hours=view.hours, limit=_LATEST
+        ),
+        tools={one.name for one in view.by_tool if keep.try_get(one.name)},
+        agents=keep.agents if request.caller.has_scope(Scope.POLICIES_READ) else (),
         start=start if start and not start["onboarding"].is_done else None,
         inbox=inbox,
         found=await overview(keep),
@@ -93,7 +99,7 @@ def _latency(view: StatisticsView) -> dict[str, Any]:
     }
 
 
-_HOURS: Final = Parameter(name="hours", about="", choices=tuple(map(str, PERIODS)), default="24")
+_HOURS: Final = Parameter(name="hours", about="", choices=("", *map(str, PERIODS)), shortest=0, default="")
 
 ROUTES: Final = (
     page_route("GET", "/ui/", _overview, _AREAS, _HOURS),

@@ -22,6 +22,7 @@ from toolkeep.audit.call_verdict import duration_text, remedy_for
 from toolkeep.errors import TITLES, Code
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.mcp_server.http_headers import Headers
+from toolkeep.server.api.recorded_calls import UNSUCCESSFUL
 from toolkeep.server.api.status_routes import StatusView
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.responses import Header, Response
@@ -51,6 +52,7 @@ STAGE_WORDS: Final = {
 _OUTCOMES: Final = {
     "ok": "succeeded",
     "error": "failed",
+    UNSUCCESSFUL: "refused or failed",
     "allow": "allowed by policy",
     "deny": "denied by policy",
 }
@@ -149,7 +151,7 @@ class Renderer:
             "reason": lambda code: TITLES[Code(code)] if code in set(Code) else code,
             "outcome": lambda word: _OUTCOMES.get(word, word),
             "remedy": remedy_for,
-            "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
+            "split": str.split,
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
             "input_type": input_type,
             "field_name": lambda field: str(field).removeprefix("parameters/properties/"),

@@ -16,6 +16,7 @@ from toolkeep.limits import PAGE
 from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
 from toolkeep.server.api import review_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
+from toolkeep.server.api.statistics import CallCounts
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Parameter
@@ -35,6 +36,8 @@ _FACETS: Final = (
     ("source", "Source", get_args(SourceKind)),
     ("state", "State", tuple(s.value for s in ToolState)),
 )
+_SORTS: Final = ("", "calls")
+"""By category and name, or by relevance; or the most called first."""
 _SHOWN: Final = PAGE // 2
 _PROVIDERS: Final = {
     "anthropic": "Anthropic",
@@ -56,19 +59,34 @@ async def _list(service: Service, request: PageRequest) -> Response:
     given = {name: query[name] or None for name in tool_routes.Filters.__struct_fields__}
     filters = tool_routes.Filters(**given)
     cursor = query["cursor"]
+    counts: dict[str, CallCounts] | None = None
+    if request.caller.has_scope(Scope.AUDIT_READ):
+        counts = await asyncio.to_thread(service.statistics.by_tool, service.keep)
+    sort = str(query["sort"] or "") if counts is not None else ""
     # In a thread: the first search over many tools builds an index, which takes seconds.
     found = await asyncio.to_thread(
-        tool_routes.list_tools, service.keep, request.caller, filters, limit=_SHOWN, cursor=cursor or None
+        tool_routes.list_tools,
+        service.keep,
+        request.caller,
+        filters,
+        limit=_SHOWN,
+        cursor=cursor or None,
+        calls={name: one.calls for name, one in counts.items()} if counts is not None and sort else None,
     )
-    is_filtered = any(given.values())
+    kept = {name: value for name, value in given.items() if value}
     more = ""
     if found.next:
-        more = "/ui/tools?" + urlencode({**{k: v for k, v in given.items() if v}, "cursor": found.next})
-    is_last = not found.next and not is_filtered
+        more = _address({**kept, "sort": sort, "cursor": found.next})
+    is_last = not found.next and not kept
     data: dict[str, Any] = {
         "tools": found.items,
+        "counts": counts,
+        "none_yet": CallCounts(),
+        "is_counting": counts is not None and service.statistics.is_counting,
+        "sort": sort,
+        "sorted_by": {one: _address({**kept, "sort": one}) for one in _SORTS},
         "more": more,
-        "is_filtered": is_filtered,
+        "is_filtered": bool(kept),
         "locked": locked_built_ins(service.keep) if is_last else [],
         "lock": custom_lock(service.keep),
         "actions": [one for one in ACTIONS if request.caller.has_scope(one[2])],
@@ -88,6 +106,11 @@ async def _list(service: Service, request: PageRequest) -> Response:
         off=Counter(tool.state.value for tool in every if not tool.is_enabled),
         new=may_create(service.keep, request.caller),
     )
+
+
+def _address(query: dict[str, str]) -> str:
+    said = urlencode({name: value for name, value in query.items() if value})
+    return f"/ui/tools?{said}" if said else "/ui/tools"
 
 
 def may_create(keep: Keep, caller: Caller) -> str:
@@ -222,6 +245,7 @@ ROUTES: Final = (
         _list,
         (Scope.TOOLS_READ,),
         *(_any_of(name, choices) for name, _, choices in _FACETS),
+        _any_of("sort", _SORTS[1:]),
         Parameter(name="search", about="", shortest=0, longest=1024),
         Parameter(name="cursor", about="", shortest=0, longest=1024),
     ),

@@ -12,6 +12,12 @@ function resolved(name) {
 
 const whole = Array.from({ length: 12 }, (_, zeros) => [1, 2, 5].map((digit) => digit * 10 ** zeros)).flat();
 
+// Milliseconds as the server writes durations.
+function lasting(ms) {
+  const [number, unit] = ms < 1 ? [ms * 1000, "µs"] : ms < 1000 ? [ms, "ms"] : [ms / 1000, "s"];
+  return ms ? `${numeral.format(+number.toPrecision(3))} ${unit}` : "0";
+}
+
 function asLine({ label, kind, values }) {
   const points = { show: values.filter((value) => value !== null).length === 1, size: 6 }; // no line has one end
   return { values, series: { label, stroke: resolved(`key-${kind}`), width: 1.75, points, spanGaps: true } };
@@ -36,9 +42,10 @@ function draw(chart) {
   const soft = getComputedStyle(chart).color;
   const grid = { stroke: "rgb(128 128 128 / 16%)", width: 1 };
   const axis = { stroke: soft, grid, ticks: grid, font: "11px system-ui", size: 32 };
-  const unit = chart.dataset.unit ?? "";
-  const drawn = unit ? lines.map(asLine) : stacked(times, lines);
-  const step = unit ? 0 : (times[1] - times[0]) / 2;
+  const lasts = "lasts" in chart.dataset;
+  const say = lasts ? lasting : numeral.format;
+  const drawn = lasts ? lines.map(asLine) : stacked(times, lines);
+  const step = lasts ? 0 : (times[1] - times[0]) / 2;
   const said = Object.assign(document.createElement("p"), { className: "chart-at" });
   const plot = new uPlot(
     {
@@ -46,16 +53,16 @@ function draw(chart) {
       height: chart.clientHeight,
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false, click() {} } },
-      hooks: { setCursor: [({ cursor }) => sayPoint(said, cursor, times, lines, unit)] },
+      hooks: { setCursor: [({ cursor }) => sayPoint(said, cursor, times, lines, say)] },
       padding: [8, 30, 0, 0], // the last label is centered below its tick
-      scales: { x: { time: true, range: (_, from, to) => [from - step, to + step] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+      scales: { x: { time: true, range: (_, from, to) => [from - step, to + step] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, lasts ? 0.001 : 1)] } },
       axes: [
         { ...axis, space: 72, values: (_, ticks) => ticks.map(shortTime) },
         {
           ...axis,
           size: (_, labels) => Math.max(54, ...(labels ?? []).map((label) => 14 + 7 * label.length)),
-          incrs: unit ? undefined : whole, // there is no half of a call
-          values: (_, ticks) => ticks.map((tick) => `${numeral.format(+tick.toFixed(2))}${unit}`),
+          incrs: lasts ? undefined : whole, // there is no half of a call
+          values: (_, ticks) => ticks.map(say),
         },
       ],
       series: [{}, ...drawn.map(({ series }) => series)],
@@ -78,8 +85,8 @@ function draw(chart) {
 }
 
 // Time and values of the point under the cursor, on the side where the cursor is not.
-function sayPoint(said, { idx, left }, times, lines, unit) {
-  const values = lines.map(({ label, values }) => `${label} ${values[idx] == null ? "—" : numeral.format(values[idx]) + unit}`);
+function sayPoint(said, { idx, left }, times, lines, say) {
+  const values = lines.map(({ label, values }) => `${label} ${values[idx] == null ? "—" : say(values[idx])}`);
   said.textContent = idx == null ? "" : [asFarAsNeeded(new Date(times[idx] * 1000)), ...values].join(" · ");
   said.classList.toggle("left", left > said.parentElement?.clientWidth / 2);
 }
@@ -135,7 +142,7 @@ function figuresOf(at, times, lines, median) {
     return found;
   };
   const cells = [link({}, time), ...lines.map(({ status, values }) => (values[at] ? link({ status }, numeral.format(values[at])) : "0"))];
-  cells.push(median === null ? "" : link({ ran_ms: median }, numeral.format(median)));
+  cells.push(median === null ? "" : link({ ran_ms: median }, lasting(median)));
   for (const cell of cells) row.insertCell().append(cell);
   return row;
 }
