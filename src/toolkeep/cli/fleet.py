@@ -121,7 +121,9 @@ async def _status(settings: "FleetSettings", key: "PrivateKey") -> "tuple[Worker
     def ignore(*_: object) -> None:
         """The server records it."""
 
-    dispatcher = Dispatcher(settings, key, refused=note, late=ignore, signed=ignore, refused_elsewhere=ignore)
+    dispatcher = Dispatcher(
+        settings, key, refused=note, late=ignore, signed=ignore, refused_elsewhere=lambda _: 0
+    )
     await dispatcher.start()
     try:
         with contextlib.suppress(TimeoutError):

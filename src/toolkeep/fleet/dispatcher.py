@@ -136,6 +136,8 @@ class RefusedElsewhere(msgspec.Struct, frozen=True):
     process: bytes = b""
     """Where `count` is the number since this process of the worker began."""
     count: int = 1
+    recorded: int = 0
+    """How many of them this server has recorded, by an earlier process perhaps, as the worker heard."""
 
 
 class OutcomeUnknown(Exception):
@@ -201,11 +203,11 @@ class Dispatcher:
         refused: Callable[[Refused], None],
         late: Callable[[str, Ran], None],
         signed: Callable[[SignedAnswers], None],
-        refused_elsewhere: Callable[[RefusedElsewhere], None],
+        refused_elsewhere: Callable[[RefusedElsewhere], int],
         is_quarantined: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """`refused` hears of frames that counted for nothing, `late` of answers to calls given up before,
-        `refused_elsewhere` of what workers say that they refused.
+        `refused_elsewhere` of what workers say that they refused; it returns how many of them are recorded.
 
         A worker whose key `is_quarantined` gets no jobs.
         """
@@ -243,6 +245,9 @@ class Dispatcher:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SIGN_SECONDS):
                 await self._have_all_signed()
+        for known in self._all:
+            if known.current is not None:
+                known.current.leave()
         for task in (*self._transfers, *([self._ticking] if self._ticking is not None else [])):
             task.cancel()
         await self._link.close()
@@ -655,13 +660,15 @@ class Dispatcher:
         )
         process = known.opening_boot
 
-        def on_refused(counts: tuple[RefusalCount, ...]) -> None:
+        def on_refused(counts: tuple[RefusalCount, ...]) -> tuple[RefusalCount, ...]:
+            recorded = []
             for one in counts:
-                self._refused_elsewhere(
-                    RefusedElsewhere(
-                        worker, one.what, one.reason, one.server, process=process, count=one.count
-                    )
+                told = RefusedElsewhere(
+                    worker, one.what, one.reason, one.server, "", process, one.count, one.recorded
                 )
+                if (count := self._refused_elsewhere(told)) > one.recorded:
+                    recorded.append(replace(one, count=count))
+            return tuple(recorded)
 
         session.on_refused = on_refused
         session.on_code_refused = lambda why: self._refused_by(known, "code", why)

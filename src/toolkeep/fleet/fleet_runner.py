@@ -48,8 +48,8 @@ class FleetReports(Protocol):
     def refused(self, refused: Refused) -> None:
         """A frame counted for nothing."""
 
-    def refused_elsewhere(self, refused: RefusedElsewhere) -> None:
-        """A worker says that it refused something."""
+    def refused_elsewhere(self, refused: RefusedElsewhere) -> int:
+        """A worker says that it refused something; returns how many of a number are in the log."""
 
     def signed(self, signed: SignedAnswers) -> None:
         """A worker signed answers that it gave."""

@@ -91,12 +91,32 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
     id: str
 
 
+REFUSAL_KINDS: Final = 50
+
+
+class RefusalCount(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker refused since its process began, from whatever server.
+
+    Servers learn nothing of each other's calls by it, and a worker that lies has no more room than this.
+    """
+
+    what: Literal["frame", "job", "code"]
+    reason: Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{1,80}\Z")]
+    server: Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{32})?\Z")]
+    """The token of the trusted server in whose name it came; empty if it is of none."""
+    count: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+    recorded: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    """How many of them are in the log of the server that is told, as it said."""
+
+
 class Renew(msgspec.Struct, frozen=True, array_like=True, tag="renew"):
     """Answers a heartbeat: the lease begins anew at the time that heartbeat was sent."""
 
     heartbeat: int
     acknowledged: tuple[str, ...] = ()
     """Jobs whose final answer arrived: the worker need not keep it."""
+    recorded: Annotated[tuple[RefusalCount, ...], msgspec.Meta(max_length=REFUSAL_KINDS)] = ()
+    """Refusals with as many of each as are in the log by now, if these are more than the heartbeat said."""
 
 
 class Query(msgspec.Struct, frozen=True, array_like=True, tag="query"):
@@ -116,22 +136,6 @@ class Install(msgspec.Struct, frozen=True, array_like=True, tag="install"):
 
 
 ToWorker = Job | Cancel | Renew | Query | Install
-
-
-REFUSAL_KINDS: Final = 50
-
-
-class RefusalCount(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker refused since its process began, from whatever server.
-
-    Servers learn nothing of each other's calls by it, and a worker that lies has no more room than this.
-    """
-
-    what: Literal["frame", "job", "code"]
-    reason: Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{1,80}\Z")]
-    server: Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{32})?\Z")]
-    """The token of the trusted server in whose name it came; empty if it is of none."""
-    count: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat"):

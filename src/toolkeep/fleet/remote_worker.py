@@ -112,7 +112,9 @@ class WorkerSession:
         self._transcript = Transcript(sealed.id)
         self.on_late: Callable[[Answer, bytes], None] = lambda _answer, _hash: None
         self.on_signed: Callable[[list[bytes], bytes], None] = lambda _hashes, _signature: None
-        self.on_refused: Callable[[tuple[RefusalCount, ...]], None] = lambda _counts: None
+        self.on_refused: Callable[[tuple[RefusalCount, ...]], tuple[RefusalCount, ...]] = lambda _counts: ()
+        """Returns what is in the log by now."""
+        self._reported: tuple[RefusalCount, ...] = ()
         self.on_code_refused: Callable[[str], None] = lambda _why: None
 
     @property
@@ -168,6 +170,11 @@ class WorkerSession:
         self._send_frame(self._sealed.seal(packed))
         return packed
 
+    def leave(self) -> None:
+        """Tell the worker what the log has of its report: whoever is started next records the rest alone."""
+        if recorded := self.on_refused(self._reported):
+            self.send(Renew(0, (), recorded))
+
     def send_job(self, pending: PendingJob) -> None:
         """Send a job, for which a slot was reserved; raises `FrameInvalid` if no frame can hold it."""
         self.reserved -= 1
@@ -190,15 +197,15 @@ class WorkerSession:
 
     def _heartbeat(self, heartbeat: Heartbeat, _: bytes) -> None:
         now = time.monotonic()
-        if heartbeat.refused:
-            self.on_refused(heartbeat.refused)
+        self._reported = heartbeat.refused
+        recorded = self.on_refused(heartbeat.refused)
         owes = self.pending_jobs or self._lost or heartbeat.running or heartbeat.finished
         if self.is_retired and not owes:
             return  # the worker forgets it
         self.is_draining = heartbeat.is_draining
         self._others = heartbeat.others
         acknowledged, self._unacknowledged = tuple(self._unacknowledged), []
-        self.send(Renew(heartbeat.number, acknowledged))
+        self.send(Renew(heartbeat.number, acknowledged, recorded))
         self._dead_at = now + self._lease_s + 2 * MARGIN_SECONDS
         known = {*heartbeat.running, *heartbeat.finished}
         for job_id, pending in self.pending_jobs.items():

@@ -137,7 +137,7 @@ class ServerSession:
                 tuple(self.running),
                 finished,
                 is_draining,
-                self._refusals.counts(),
+                self._refusals.counts(self.server),
             )
         )
         self.sign()
@@ -181,6 +181,7 @@ class ServerSession:
         sent_at = self._heartbeats.get(renew.heartbeat)
         if sent_at is not None:
             self.lease_ends = max(self.lease_ends, sent_at + self._lease_s)
+        self._refusals.note_recorded(self.server, renew.recorded)
         for job_id in renew.acknowledged:
             self._answers.pop(job_id, None)
 

@@ -15,6 +15,8 @@ class Refusals:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[Literal["frame", "job", "code"], str, str], int] = {}
+        self._recorded: dict[tuple[str, str, str, str], int] = {}
+        """How many are in the log of a trusted server, by its token and kind."""
 
     def add(self, what: Literal["frame", "job", "code"], reason: str, server: str = "") -> None:
         """Count one; `server` is the token of a trusted server in whose name it came."""
@@ -23,6 +25,17 @@ class Refusals:
             kind = _OTHER
         self._counts[kind] = self._counts.get(kind, 0) + 1
 
-    def counts(self) -> tuple[RefusalCount, ...]:
-        """All of them."""
-        return tuple(RefusalCount(*kind, count) for kind, count in self._counts.items())
+    def counts(self, told: str) -> tuple[RefusalCount, ...]:
+        """All of them, for the server of this token."""
+        return tuple(
+            RefusalCount(*kind, count, self._recorded.get((told, *kind), 0))
+            for kind, count in self._counts.items()
+        )
+
+    def note_recorded(self, told: str, recorded: tuple[RefusalCount, ...]) -> None:
+        """A server has so many in its log: if it is started anew, it records the rest alone."""
+        for one in recorded:
+            kind = (one.what, one.reason, one.server)
+            if kind in self._counts:
+                before = self._recorded.get((told, *kind), 0)
+                self._recorded[told, *kind] = max(before, one.count)

@@ -8,7 +8,9 @@ connected on.
 import asyncio
 import base64
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -49,19 +51,34 @@ class _Elsewhere:
         self._process = b""
         self._told: dict[tuple[str, str, str], int] = {}
         """By that process of the worker; every session with it tells the same numbers."""
+        self._unwritten = Counter[tuple[str, str, str]]()
+        """How many of them are to be written yet."""
+        self._has_too_many = False
 
     def new(self, refused: RefusedElsewhere) -> int | None:
-        """How many of them were not told before; None for more kinds than a worker has."""
+        """How many of them were not told before; None for the first kind beyond those that a worker has."""
         if not refused.process:
             return refused.count
         if refused.process != self._process:
-            self._process, self._told = refused.process, {}
-        kind = (refused.what, refused.reason, refused.server)
-        before = self._told.get(kind, 0)
+            self._process, self._told, self._unwritten = refused.process, {}, Counter()
+            self._has_too_many = False
+        kind = _kind(refused)
         if kind not in self._told and len(self._told) >= REFUSAL_KINDS:
-            return None
+            was_told, self._has_too_many = self._has_too_many, True
+            return 0 if was_told else None
+        before = max(self._told.get(kind, 0), refused.recorded)
         self._told[kind] = max(before, refused.count)
+        self._unwritten[kind] += self._told[kind] - before
         return self._told[kind] - before
+
+    def note_written(self, refused: RefusedElsewhere, count: int) -> None:
+        """So many of them are in the log now."""
+        if refused.process == self._process:
+            self._unwritten[_kind(refused)] -= count
+
+    def recorded(self, refused: RefusedElsewhere) -> int:
+        """How many of them are in the log."""
+        return self._told.get(_kind(refused), 0) - self._unwritten[_kind(refused)]
 
 
 class FleetRecords:
@@ -86,11 +103,14 @@ class FleetRecords:
         """Tell of the first frame of a kind at once; of others, their number once a minute."""
         self._refused.add(refused)
 
-    def refused_elsewhere(self, refused: RefusedElsewhere) -> None:
-        """Record that a worker refused the job of a call, or count what else it says that it refused."""
+    def refused_elsewhere(self, refused: RefusedElsewhere) -> int:
+        """Record that a worker refused the job of a call, or count what else it says that it refused.
+
+        Returns how many of a number are in the log.
+        """
         if refused.call:
             self._note(_elsewhere_record(refused, 1))
-            return
+            return 1
         worker = refused.worker
         known = self._elsewhere.get(worker.key)
         if known is None:
@@ -100,8 +120,8 @@ class FleetRecords:
         if count is None:
             self.refused(Refused(worker.name, "it reports more kinds of refusals than there are"))
         elif count:
-            kind = RefusedElsewhere(worker, refused.what, refused.reason, refused.server)
-            known.counts.add(kind, count)
+            known.counts.add(replace(refused, count=1, recorded=0), count)
+        return known.recorded(refused)
 
     def signed(self, signed: SignedAnswers) -> None:
         """Record the signature of a worker: it proves to others who answered."""
@@ -137,11 +157,17 @@ class FleetRecords:
         if len(self._ended) > _CALLS:
             del self._ended[next(iter(self._ended))]
 
-    async def close(self) -> None:
-        """Tell what was counted, and end."""
-        self._refused.close()
+    async def write_refusals(self) -> None:
+        """Write what workers say that they refused, before they are told how much of it is in the log."""
         for known in self._elsewhere.values():
             known.counts.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Tell what was counted, and end."""
+        await self.write_refusals()
+        self._refused.close()
         self._tell_early()
         if self._timer is not None:
             self._timer.cancel()
@@ -170,7 +196,12 @@ class FleetRecords:
                 count=count,
             )
         )
-        self._note(_elsewhere_record(refused, count))
+        noted = self._note(_elsewhere_record(refused, count))
+        noted.add_done_callback(partial(self._written, refused, count))
+
+    def _written(self, refused: RefusedElsewhere, count: int, done: "asyncio.Future[Leaf]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._elsewhere[refused.worker.key].note_written(refused, count)
 
     def _settle(self, state: CallState, ran: Ran) -> None:
         task = asyncio.get_running_loop().create_task(self._settled(state, ran))
@@ -199,11 +230,12 @@ class FleetRecords:
             )
         )
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: Record) -> "asyncio.Future[Leaf]":
         noted = self._recorder.note(record)
         self._tasks.add(noted)
         noted.add_done_callback(self._tasks.discard)
         noted.add_done_callback(_log_failure)
+        return noted
 
 
 def _late_record(call_id: str, ran: Ran, result: ToolResult | None) -> AnsweredLate:
@@ -228,6 +260,10 @@ def _late_record(call_id: str, ran: Ran, result: ToolResult | None) -> AnsweredL
         time=clock.now(),
         worker=ran.worker.name,
     )
+
+
+def _kind(refused: RefusedElsewhere) -> tuple[str, str, str]:
+    return refused.what, refused.reason, refused.server
 
 
 def _log_failure(done: "asyncio.Future[Leaf]") -> None:

@@ -241,6 +241,7 @@ class Pipeline:
     async def leave_fleet(self) -> None:
         """Disconnect from the workers of this event loop."""
         if self.fleet is not None and self._fleet_records is not None:
+            await self._fleet_records.write_refusals()
             await self.fleet.close()
             await self._fleet_records.close()
 

@@ -19,16 +19,19 @@ from tests.fleet.running import (
     made_worker,
     new_key,
     recorded,
+    refused_elsewhere,
     running,
     tapped,
     trusted,
     until,
 )
 from toolkeep import Code
+from toolkeep.audit.entry import Leaf
 from toolkeep.config.fleet_settings import TrustedServer
 from toolkeep.definitions.capability import Capability
-from toolkeep.errors import FAILURES, TITLES
+from toolkeep.errors import FAILURES, TITLES, NotRecorded
 from toolkeep.fleet import messages, subjects
+from toolkeep.fleet.dispatcher import Dispatcher
 from toolkeep.fleet.identity import PrivateKey
 from toolkeep.fleet.messages import (
     PROTOCOL,
@@ -42,6 +45,7 @@ from toolkeep.fleet.messages import (
     Job,
     NotRun,
     Query,
+    RefusalCount,
     Renew,
     StoredBody,
 )
@@ -49,6 +53,7 @@ from toolkeep.fleet.sealed_session import HELLO, SEALED, UNHANDLED, WELCOME, Hel
 from toolkeep.fleet_worker import worker as worker_module
 from toolkeep.fleet_worker.jobs import Jobs
 from toolkeep.fleet_worker.worker_refusals import Refusals
+from toolkeep.keep import refusal_counts
 
 pytestmark = [pytest.mark.spec("SCL-4"), pytest.mark.usefixtures("_told_soon")]
 
@@ -428,12 +433,51 @@ def test_a_server_that_opens_many_sessions_shuts_out_no_other(
     asyncio.run(scene(nats, attack))
 
 
+def test_a_server_that_is_started_anew_records_only_what_its_log_does_not_have(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusal_counts, "_TELL_SECONDS", 60.0)  # what is counted is written at the end
+
+    async def fails(*_: bytes, **__: bool) -> Leaf:
+        raise NotRecorded("the disk is full")
+
+    async def main() -> None:
+        key, worker_key, kind = new_key(), new_key(), ("frame", NO_SESSION, "")
+        worker, token = made_worker(nats, worker_key, [key]), key.public.token
+        async with running(worker), tapped(nats) as tap:
+            async with Server(nats, key, [trusted(worker_key)]) as first:
+                await tap.send(subjects.to_worker(worker_key.public), b"")
+                await until(lambda: [one.recorded for one in worker._refusals.counts(token)] == [1])
+                await tap.send(subjects.to_worker(worker_key.public), b"", b"")
+                dispatcher = await first.dispatcher()
+                await until(lambda: _reported(dispatcher) == [3])
+                assert refused_elsewhere(first) == {kind: 1}
+            assert refused_elsewhere(first) == {kind: 3}
+            async with Server(nats, key, [trusted(worker_key)]) as broken:
+                monkeypatch.setattr(broken.record.log, "append_soon", fails)
+                dispatcher = await broken.dispatcher()
+                await tap.send(subjects.to_worker(worker_key.public), b"")
+                await until(lambda: _reported(dispatcher) == [4])
+            async with Server(nats, key, [trusted(worker_key)]) as second:
+                await recorded(second, kind)
+
+    asyncio.run(main())
+
+
+def _reported(dispatcher: Dispatcher) -> list[int]:
+    _, session, _ = dispatcher.workers["one"]
+    return [one.count for one in session._reported] if session is not None else []
+
+
 def test_a_flood_of_kinds_fills_neither_a_heartbeat_nor_a_log() -> None:
     refusals = Refusals()
     for number in range(1000):
         refusals.add("frame", f"kind {number}")
-    counts = refusals.counts()
+    counts = refusals.counts("")
     assert len(counts) == REFUSAL_KINDS
     assert (counts[-1].reason, sum(one.count for one in counts)) == ("of many other kinds", 1000)
+    for said in (RefusalCount("frame", "kind 1", "", count) for count in (5, 1)):
+        refusals.note_recorded("", (said, RefusalCount("frame", "own", "", 1)))
+    assert (refusals.counts("")[1].recorded, len(refusals._recorded)) == (5, 1)
     heartbeat = Heartbeat(1, 0, refused=counts)
     assert messages.decode_to_server(messages.encode(heartbeat)) == heartbeat
