@@ -259,7 +259,8 @@ def _run_time(_: click.Context, __: click.Parameter, given: str | None) -> str |
 @click.option(
     "--outcome",
     "status",
-    help="ok, error, refused, unknown, pending, repeated or `under way`; or allow or deny.",
+    help="ok, error, refused, unknown, unsuccessful (one of these three), pending, repeated or `under way`; "
+    "or allow or deny.",
 )
 @click.option("--session", help="Only calls of this session.")
 @click.option("--conversation", help="Only calls of this conversation.")

@@ -6,20 +6,23 @@ import html
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.approval.examples import question
 from tests.calls.test_late_answers import LostWorkers
+from tests.server.api.test_audit_routes import glance
 from tests.server.conftest import open_served_keep
 from tests.server.talk import Client
 from tests.server.test_asgi_app import talk
 from tests.server.web.test_app import Visitor, visit
 from tests.telemetry.test_metrics import values
-from toolkeep import Keep, ToolDefinition
+from toolkeep import Keep, ToolDefinition, open_keep
 from toolkeep.events import RefusedElsewhere, WorkerRefused
 from toolkeep.fleet.worker_status import WorkerStatus, quarantined
+from toolkeep.server.api.session_routes import ANY_SESSION
 from toolkeep.server.app_factory import start_metrics
 
 READY = WorkerStatus(
@@ -82,6 +85,25 @@ def test_the_newest_calls_that_went_wrong_are_named_with_their_reason(busy: Keep
     assert re.findall(r'href="/ui/calls/([0-9a-f]+)"', listed) == [made[one] for one in (7, 6, 4, 3, 2)]
     assert listed.count(">'a' must be an integer, got string<") == 5
     assert 'href="/ui/audit?status=unsuccessful&hours=1">All 6<' in page
+
+
+def test_reasons_on_it_count_as_shown_to_a_caller_that_makes_calls(tmp_path: Path) -> None:
+    agents: dict[str, Any] = {"ada": {}, "bob": {"capabilities": ["fs.read:/srv"]}}
+    with open_keep(project=tmp_path, built_in=False, flow={"policy": "standard"}, agents=agents) as keep:
+        keep.register(glance)
+
+        async def act(visitor: Visitor) -> list[bool]:
+            token = visitor.operator.tokens.make("reader", ["call", "audit:read"], agent="ada").text
+            await visitor.sign_in(token=token)
+            await visitor.operator.as_agent("bob", "call").call("glance", {"path": "/srv"})
+            opened = []
+            for path in ("/ui/audit?agent=nobody", "/ui/"):
+                assert (await visitor.get(path)).status == 200
+                assert keep.authorizer.flow is not None
+                opened.append(keep.authorizer.flow.session_of("ada", "", caller=ANY_SESSION).state.opened)
+            return opened
+
+        assert visit(keep, act, signed_in=False) == [False, True]
 
 
 @pytest.mark.spec("WEB-2")
