@@ -9,13 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fleet.nats_server import NatsServer, nats_server
-from tests.fleet.running import PATIENCE, Server, made_worker, new_key, running, trusted, until
+from tests.fleet.running import LEASE, PATIENCE, Server, made_worker, new_key, running, trusted, until
 from toolkeep import Code, tool
 from toolkeep.fleet import dispatcher, object_store
 from toolkeep.fleet.messages import StoredBody
 from toolkeep.fleet.nats_link import NatsLink
 from toolkeep.fleet.object_store import BUCKET, BodyStore, NotDelivered
 from toolkeep.fleet_worker import jobs
+from toolkeep.fleet_worker import worker as worker_module
+from toolkeep.fleet_worker.server_session import now
 from toolkeep.limits import OUTPUT_CAP_BYTES
 
 pytestmark = pytest.mark.spec("SCL-3")
@@ -176,6 +178,60 @@ def test_calls_go_on_while_bodies_wait_for_the_store(nats: NatsServer) -> None:
             assert not large.done()
             large.cancel()
             await asyncio.wait([large])
+
+    asyncio.run(main())
+
+
+def test_results_that_wait_for_the_store_hold_no_slot_within_a_limit(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[int] = []
+
+    async def waits(_: BodyStore, body: bytes, *, patience_s: float) -> StoredBody:
+        waiting.append(len(body))
+        return await asyncio.Future[StoredBody]()
+
+    monkeypatch.setattr(BodyStore, "put", waits)
+    monkeypatch.setattr(jobs, "_WAITING_BYTES", 1_500_000)
+    monkeypatch.setattr(worker_module, "_HEARTBEAT_SECONDS", 2 * PATIENCE)
+
+    async def main() -> None:
+        key, worker_key, tools = new_key(), new_key(), (repeat, write)
+        server = Server(nats, key, [trusted(worker_key)], tools=tools, runs_on={"repeat": "", "write": ""})
+        worker = made_worker(nats, worker_key, [key], tools=tools, slots=1)
+        async with server, running(worker):
+            dispatcher = await server.dispatcher()
+
+            async def waits_beside(number: int) -> "asyncio.Task[Any]":
+                call = asyncio.create_task(server.call("write", {"text": "a", "times": 1_000_000}))
+                await until(lambda: len(waiting) == number)
+                return call
+
+            def free() -> tuple[int, int]:
+                session = dispatcher.workers["one"][1]
+                assert session is not None
+                return 1 - worker._jobs.taken(), session.free
+
+            async def is_counted(expected: tuple[int, int]) -> None:
+                await until(lambda: free() == expected)
+                (session,), since = worker._sessions.values(), now()
+                worker._beat()
+                await until(lambda: session.lease_ends - LEASE > since)  # a heartbeat says the same
+                assert free() == expected
+
+            first = await waits_beside(1)
+            await is_counted((1, 1))
+            # Its lease is watched as that of any job.
+            looks: list[None] = []
+            monkeypatch.setattr(worker, "_sign_for_the_idle", lambda: looks.append(None))
+            await until(lambda: len(looks) > 20)
+            second = await waits_beside(2)  # beyond the limit, it holds its slot
+            await is_counted((0, 0))
+            first.cancel()
+            await until(lambda: not worker._jobs._delivering)
+            await is_counted((0, 0))
+            second.cancel()
+            await is_counted((1, 1))
 
     asyncio.run(main())
 

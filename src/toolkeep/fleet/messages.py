@@ -158,6 +158,12 @@ class Running(msgspec.Struct, frozen=True, array_like=True, tag="running"):
     id: str
 
 
+class Delivering(msgspec.Struct, frozen=True, array_like=True, tag="delivering"):
+    """The tool has ended. Its large result is being stored, and holds no slot."""
+
+    id: str
+
+
 class NotRun(msgspec.Struct, frozen=True, array_like=True, tag="not_run"):
     """No line of the job ran, or ever will."""
 
@@ -229,7 +235,18 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, tag="signed"):
     signature: bytes
 
 
-ToServer = Claims | Heartbeat | Running | NotRun | Progress | OutputChunk | Answer | InstallResult | Signed
+ToServer = (
+    Claims
+    | Heartbeat
+    | Running
+    | Delivering
+    | NotRun
+    | Progress
+    | OutputChunk
+    | Answer
+    | InstallResult
+    | Signed
+)
 
 BUSY, DRAINING, NO_LEASE = "busy", "draining", "no lease"
 UNKNOWN_TOOL, OTHER_CODE, NO_LEVEL, NOT_GRANTED, NEVER_SEEN, NO_ARGUMENTS = (

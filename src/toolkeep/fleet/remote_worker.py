@@ -17,6 +17,7 @@ from toolkeep.fleet.messages import (
     Answer,
     Cancel,
     Claims,
+    Delivering,
     Heartbeat,
     InstallResult,
     Job,
@@ -95,6 +96,8 @@ class WorkerSession:
         self.not_installed: dict[Tool, str] = {}
         """Tools whose code it does not get in this session, and why."""
         self.pending_jobs: dict[str, PendingJob] = {}
+        self._delivering: set[str] = set()
+        """Those of them that hold no slot any more."""
         self.is_draining = False
         self.is_retired = False
         """Whether there is a newer one: it is kept for the answers that the worker owes."""
@@ -125,7 +128,12 @@ class WorkerSession:
     @property
     def free(self) -> int:
         """Slots that are free, as far as is known: other servers take some, too."""
-        return self.claims.slots - self._others - len(self.pending_jobs) - self.reserved
+        return self.claims.slots - self._others - self._held - self.reserved
+
+    @property
+    def _held(self) -> int:
+        """Slots that its jobs hold."""
+        return len(self.pending_jobs) - len(self._delivering)
 
     @property
     def unsigned(self) -> int:
@@ -230,11 +238,16 @@ class WorkerSession:
     def _running(self, running: Running, _: bytes) -> None:
         """It was queried and runs: nothing to do but wait."""
 
+    def _deliver(self, delivering: Delivering, _: bytes) -> None:
+        if delivering.id in self.pending_jobs:
+            self._delivering.add(delivering.id)
+
     def _not_run(self, not_run: NotRun, _: bytes) -> None:
+        self._delivering.discard(not_run.id)
         self._lost.pop(not_run.id, None)
         if (pending := self.pending_jobs.pop(not_run.id, None)) is not None:
             if not_run.why == BUSY:  # until its next heartbeat, which says how busy
-                self._others = max(self._others, self.claims.slots - len(self.pending_jobs))
+                self._others = max(self._others, self.claims.slots - self._held)
             _settle(pending, not_run)
 
     def _progress(self, progress: Progress, _: bytes) -> None:
@@ -249,6 +262,7 @@ class WorkerSession:
 
     def _final(self, answer: Answer, packed: bytes) -> None:
         pending, is_again = self.pending_jobs.pop(answer.id, None), False
+        self._delivering.discard(answer.id)
         if answer.id in self._queried:
             first, self._queried[answer.id] = self._queried[answer.id], hashlib.sha256(packed).digest()
             is_again = first == self._queried[answer.id]
@@ -299,6 +313,7 @@ class WorkerSession:
             self._lost[job_id] = pending.job_hash, pending.is_spare
             _settle(pending, Lost())
         self.pending_jobs.clear()
+        self._delivering.clear()
         while len(self._lost) > _LATE_KEPT:
             del self._lost[next(iter(self._lost))]
 
@@ -328,6 +343,7 @@ _HANDLERS: Final[dict[type, Callable[[WorkerSession, Any, bytes], None]]] = {
     Claims: WorkerSession._claims,  # noqa: SLF001 -- its own methods, by the kind of message
     Heartbeat: WorkerSession._heartbeat,  # noqa: SLF001
     Running: WorkerSession._running,  # noqa: SLF001
+    Delivering: WorkerSession._deliver,  # noqa: SLF001
     NotRun: WorkerSession._not_run,  # noqa: SLF001
     Progress: WorkerSession._progress,  # noqa: SLF001
     OutputChunk: WorkerSession._output_chunk,  # noqa: SLF001

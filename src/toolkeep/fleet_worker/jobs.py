@@ -40,6 +40,7 @@ from toolkeep.fleet_worker.worker_refusals import Refusals
 from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
 from toolkeep.keep.decided_calls import DecidedCall
 from toolkeep.keep.keep import Keep
+from toolkeep.limits import MIB
 from toolkeep.policy.policy_settings import Grant
 
 log = logging.getLogger("toolkeep.fleet")
@@ -48,6 +49,8 @@ _INSTALLING: Final = 64
 """Tools that are installed at once."""
 _DELIVER_SECONDS: Final = 30.0
 """How long a large result is tried to be stored, while the lease lasts."""
+_WAITING_BYTES: Final = 256 * MIB
+"""Results that are being stored without holding a slot: each slot could leave one of 100 MiB behind."""
 
 
 class Jobs:
@@ -66,11 +69,18 @@ class Jobs:
         self._slots = slots
         self._levels = levels
         self._tasks: dict[tuple[bytes, str], asyncio.Task[None]] = {}
+        self._delivering: dict[tuple[bytes, str], int] = {}
+        """Bytes of the results that are being stored, of jobs that hold no slot any more."""
         self.is_draining = False
 
     def taken(self) -> int:
         """Slots that jobs hold."""
-        return len(self._tasks)
+        return len(self._tasks) - len(self._delivering)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no job at all."""
+        return not self._tasks
 
     def claims(self) -> tuple[Claim, ...]:
         """The tools that this worker has and can confine."""
@@ -171,7 +181,7 @@ class Jobs:
             if isinstance(outcome, Refusal) and outcome.code not in FAILURES | NOT_BEGUN:
                 # Arguments or a grant that no honest server sends: it decided about the same definition.
                 self._refusals.add("job", TITLES[outcome.code], session.server)
-            answer = await self._fitted(self._answer(job, outcome), tool)
+            answer = await self._fitted(self._answer(job, outcome), tool, session)
         except _NoArguments as error:
             self._tasks.pop((session.id, job.id), None)
             session.refuse(job.id, NO_ARGUMENTS, str(error))
@@ -194,11 +204,15 @@ class Jobs:
         except NotDelivered as error:
             raise _NoArguments(str(error)) from error
 
-    async def _fitted(self, answer: Answer, tool: RegisteredTool) -> Answer:
+    async def _fitted(self, answer: Answer, tool: RegisteredTool, session: ServerSession) -> Answer:
         """The answer as a frame holds it: a large result goes through the object store."""
         body = answer.body
         if isinstance(body, StoredBody) or len(body) <= INLINE_BYTES:
             return answer
+        key = (session.id, answer.id)
+        if sum(self._delivering.values()) + len(body) <= _WAITING_BYTES:
+            self._delivering[key] = len(body)
+            session.deliver(answer.id)
         try:
             return replace(answer, body=await self._bodies.put(body, patience_s=_DELIVER_SECONDS))
         except NotDelivered as error:
@@ -206,6 +220,8 @@ class Jobs:
             next_step = "Find out what it did before you call again." if tool.may_write else "Call it again."
             failure = Failure(Code.OUTCOME_UNKNOWN.value, reason, next_step)
             return replace(answer, body=b"", is_bytes=False, failure=failure)
+        finally:
+            self._delivering.pop(key, None)
 
     def _decided(
         self, session: ServerSession, job: Job, tool: RegisteredTool, arguments: bytes, data: bytes

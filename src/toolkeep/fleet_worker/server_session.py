@@ -16,6 +16,7 @@ from toolkeep.fleet.messages import (
     NEVER_SEEN,
     Answer,
     Cancel,
+    Delivering,
     Heartbeat,
     Install,
     Job,
@@ -82,6 +83,8 @@ class ServerSession:
         """Whether a sealed frame came: a hello alone may have been replayed."""
         self.running: dict[str, bytes] = {}
         """Hashes of the jobs."""
+        self._delivering: set[str] = set()
+        """Those of them that hold no slot any more."""
         self._jobs = jobs
         self._refusals = refusals
         self._key = key
@@ -133,7 +136,7 @@ class ServerSession:
         self.send(
             Heartbeat(
                 self._number,
-                self._jobs.taken() - len(self.running),
+                self._jobs.taken() - len(self.running) + len(self._delivering),
                 tuple(self.running),
                 finished,
                 is_draining,
@@ -204,11 +207,18 @@ class ServerSession:
         if why not in ELSEWHERE:
             self._refusals.add("job", why, self.server)
         self.running.pop(job_id, None)
+        self._delivering.discard(job_id)
         self.send(NotRun(job_id, why, detail[:300]))
+
+    def deliver(self, job_id: str) -> None:
+        """Report that the tool of a job has ended, and its result is being stored."""
+        self._delivering.add(job_id)
+        self.send(Delivering(job_id))
 
     def finish(self, answer: Answer) -> None:
         """Report how a job ended; the answer is kept until the server has it."""
         job_hash = self.running.pop(answer.id, None)
+        self._delivering.discard(answer.id)
         if job_hash is None:
             return
         packed = self.send(answer)

@@ -110,7 +110,7 @@ class Worker:
             left_s = due_at - now()
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left_s, _TICK_SECONDS) if self._jobs.taken() else left_s):
+                async with asyncio.timeout(left_s if self._jobs.is_idle else min(left_s, _TICK_SECONDS)):
                     await self._wake.wait()
 
     def _beat(self) -> None:
@@ -181,7 +181,7 @@ class Worker:
         return session
 
     def _open(self, session: ServerSession, frame: bytes) -> None:
-        was_idle = not self._jobs.taken()
+        was_idle = self._jobs.is_idle
         session.open(frame)
         if session.running:
             if was_idle:
