@@ -59,7 +59,7 @@ async def asked(keep: Keep) -> Question:
     store = keep.record.approvals
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     with store.watch(lambda _: loop.call_soon_threadsafe(changed.set)):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (waiting := await store.run(store.waiting)):
                 await changed.wait()
                 changed.clear()

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def _take_terminal() -> None:

@@ -75,7 +75,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._both = threading.Barrier(2, timeout=10)
+        self._both = threading.Barrier(2, timeout=60)
 
     def __enter__(self) -> None:
         self._lock.acquire()

@@ -19,7 +19,7 @@ TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 
 async def until(happened: Callable[[], object]) -> None:
     """Let the loop turn until something has happened."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not happened():  # noqa: ASYNC110 -- what happens knows nothing of tests
             await asyncio.sleep(0)
 
@@ -161,7 +161,7 @@ class Exchange:
         """The messages, once there are so many."""
         while len(self.response.messages) < count:
             self.changed.clear()
-            await asyncio.wait_for(self.changed.wait(), 20)
+            await asyncio.wait_for(self.changed.wait(), 60)
         return self.response.messages
 
 

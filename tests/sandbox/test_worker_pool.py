@@ -64,9 +64,9 @@ def test_a_tree_of_processes_is_gone_when_the_call_returns(level: Isolation) -> 
             await here.call(recipe(level, "echo", may_spawn=True), value=1)
             await until(lambda: len(descendants(os.getpid())) == 2)
             before = descendants(os.getpid())
-            here.deadline_s = 1.0
+            here.deadline_s = 3.0
             call = asyncio.ensure_future(here.call(recipe(level, "fork_tree", may_spawn=True), depth=3))
-            await until(lambda: len(descendants(os.getpid()) - before) > 5, 0.9)
+            await until(lambda: len(descendants(os.getpid()) - before) > 5, 2.9)
             grown = len(descendants(os.getpid()) - before)
             return await call, grown, descendants(os.getpid()) - before
 
@@ -118,14 +118,14 @@ def test_a_signal_to_its_group_reaches_nobody_but_the_worker() -> None:
 
 
 HOST = """
-import asyncio, sys
-from tests.sandbox.workers import caller, recipe
+import asyncio, os, sys
+from tests.sandbox.workers import caller, descendants, recipe, until
 from toolkeep.sandbox.isolation_levels import Isolation
 async def main():
     async with caller() as here:
         await here.call(recipe(Isolation.STANDARD, "echo"), value=1)
         call = asyncio.ensure_future(here.call(recipe(Isolation.STANDARD, "fork_tree"), depth=2))
-        await asyncio.sleep(0.7)
+        await until(lambda: len(descendants(os.getpid())) > 5)
         print("running", flush=True)
         await call
 asyncio.run(main())

@@ -133,7 +133,7 @@ def mounts() -> int:
     return len(Path("/proc/self/mountinfo").read_text().splitlines())
 
 
-async def until(is_true: Callable[[], bool], most_s: float = 20.0) -> bool:
+async def until(is_true: Callable[[], bool], most_s: float = 60.0) -> bool:
     """Whether it becomes true in time."""
     end = time.monotonic() + most_s
     while not is_true():

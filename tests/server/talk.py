@@ -149,7 +149,7 @@ class Client:
 
 async def until(happened: Callable[[], object]) -> None:
     """Let the loop turn until something has happened."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not happened():  # noqa: ASYNC110 -- what happens knows nothing of tests
             await asyncio.sleep(0.001)
 

@@ -166,7 +166,7 @@ def test_every_server_hears_of_a_question_and_of_its_end(
 ) -> None:
     heard = queue.Queue[str]()
     with server(postgres.url("made"), tmp_path / "2", Clock()) as other, store.watch(heard.put):
-        assert heard.get(timeout=10) == ""  # connected
+        assert heard.get(timeout=60) == ""  # connected
         for change, about in (
             (lambda: other.ask(QUESTION), QUESTION),
             (lambda: other.answer(QUESTION.id, YES), QUESTION),
@@ -174,7 +174,7 @@ def test_every_server_hears_of_a_question_and_of_its_end(
             (lambda: other.withdraw(OTHER.id), OTHER),
         ):
             change()
-            assert next(filter(None, (heard.get(timeout=10) for _ in range(8)))) == about.id
+            assert next(filter(None, (heard.get(timeout=60) for _ in range(8)))) == about.id
 
 
 def test_the_questions_of_a_server_that_died_wait_no_longer_and_take_no_room(
