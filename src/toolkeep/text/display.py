@@ -57,6 +57,12 @@ def shorten(text: str, limit: int = ECHOED_CHARS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def shorten_middle(text: str, limit: int) -> str:
+    """Truncate to `limit` characters, with the ellipsis in the middle: the ends of paths tell them apart."""
+    end = (limit - 1) * 2 // 3
+    return text if len(text) <= limit else f"{text[: limit - 1 - end]}…{text[-end:]}"
+
+
 def excerpt(text: str, limit: int) -> str:
     """The start of an untrusted text, escaped and truncated. The rest is not read.
 

@@ -45,7 +45,11 @@ def test_a_person_withdraws_what_an_agent_holds_and_restores_it(
     page.get_by_label("Type writer to confirm").fill("writer")
     confirm.get_by_role("button", name="Withdraw").click()
     expect(page.locator("#grant-title")).to_have_text("Withdrawn: everything")
-    expect(page.locator("#access td[data-agent=writer]").first).to_have_text("denied: withdrawn")
+    expect(page.locator("#tools .folded summary")).to_contain_text("withdrawn")
+    page.locator("#tools .folded summary").click()
+    page.locator("#tools").get_by_role("button", name="price").click()
+    expect(page.get_by_role("dialog")).to_contain_text("writer and price: denied")
+    page.get_by_role("button", name="Close").click()
     assert keep.withdrawn == {"writer": {""}}
     found["withdrawn"] = barriers(page, axe)
 
@@ -75,10 +79,15 @@ def test_a_cell_names_the_scope_or_the_cause_and_its_dialog_the_line_to_add(read
         return page.locator("#access tr", has_text="peek").locator(f"[data-agent={agent}] button")
 
     expect(cell("ada")).to_have_text("allowed in ./")
-    expect(cell("writer")).to_have_text("denied: no grant")
+    expect(cell("writer")).to_have_text("denied no grant")
+    page.wait_for_load_state()
+    cell("writer").focus()
+    expect(page.locator("#pointed")).to_contain_text("writer, peek: denied. The agent lacks fs.read.")
     cell("ada").click()
     inside = "Nobody is asked; it may read files in the project folder; other paths are denied."
     expect(page.locator("#why-text")).to_have_text(inside)
+    expect(page.locator("#why-grants")).to_have_text("Granted: fs.read:.")
+    expect(page.locator("#pointed")).to_contain_text(inside)
     expect(page.locator("#why-add")).to_be_hidden()
     page.get_by_role("button", name="Close").click()
     cell("writer").click()

@@ -402,6 +402,20 @@ def test_figures_of_sessions_and_policies_and_run_times_lead_to_their_calls(keep
             "agent=operator",
             {"4 calls of operator": 4, "1 failed of operator": 1, "2 refused of operator": 2},
         ),
+        (
+            "/ui/agents/show?agent=operator",
+            "agent=operator",
+            {
+                "4 calls": 4,
+                "1 failed": 1,
+                "2 refused": 2,
+                "2 calls of add": 2,
+                "1 refused of add": 1,
+                "1 calls of misbehave": 1,
+                "1 calls of write_down": 1,
+                "1 refused of write_down": 1,
+            },
+        ),
         ("/ui/tools", "tool=add", {"2 calls of add": 2, "1 refused of add": 1}),
         ("/ui/tools", "tool=misbehave", {"1 calls of misbehave": 1, "1 failed of misbehave": 1}),
     ],
@@ -419,3 +433,21 @@ def test_each_figure_of_an_agent_or_tool_leads_to_just_these_calls(
         return {shown + hidden: await timeline(visitor, query) for query, shown, hidden in links}
 
     assert {text: len(listed) for text, listed in visit(keep, act).items()} == expected
+
+
+@pytest.mark.spec("WEB-2")
+def test_the_page_of_an_agent_begins_with_what_it_called_and_leads_to_the_newest_refusal(keep: Keep) -> None:
+    keep.register(misbehave)
+    for how in ({}, {"how": "x"}):
+        keep.call_sync("misbehave", how, agent="operator")
+    refused = keep.call_sync("misbehav", {}, agent="operator")
+    keep.call_sync("write_down", {}, agent="local")
+    keep.disable("write_down")
+    page = visit(keep, lambda visitor: visitor.get("/ui/agents/show?agent=operator")).body.decode()
+    _, table = page.split('<table class="data agent-tools">')
+    rows = re.findall(r'<th scope="row">.*?class="tool-name"[^>]*>([^<]*)<.*?</tr>', table, re.DOTALL)
+    assert rows[:2] == ["misbehave", "misbehav"]
+    assert "no such tool" in table
+    assert f'href="/ui/calls/{refused.call_id}"' in table
+    assert table.index("Called in the last seven days") < table.index("It may call these, and did not")
+    assert table.index("Denied") < table.index(">write_down<") < table.index("disabled")

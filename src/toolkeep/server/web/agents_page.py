@@ -1,32 +1,42 @@
 """Agents: what each holds and did, a matrix of what each may do with each tool, and a page for each agent.
 
-There what it holds is withdrawn and restored, by a confirmed act.
+There stand its tools, those that it called first, and what it holds is withdrawn and restored, by a confirmed
+act.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 
+from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import ToolkeepError
-from toolkeep.keep.agent_access import Access, Cause, shown_scope
+from toolkeep.keep.agent_access import Access, Cause, access_of, shown_scope
 from toolkeep.server.api import agent_routes, drift_routes, grant_routes
+from toolkeep.server.api.statistics import CallCounts
 from toolkeep.server.http.bearer_auth import Caller
-from toolkeep.server.http.problem_details import RequestRefused
+from toolkeep.server.http.problem_details import RequestRefused, not_found
 from toolkeep.server.http.request import Parameter, converted
 from toolkeep.server.http.responses import Response
-from toolkeep.server.service import Service
+from toolkeep.server.service import Service, sees_as
 from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
 from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
-from toolkeep.text.display import shorten
+from toolkeep.text.display import shorten_middle
 
 _ROWS: Final = 20
 """Tools of the matrix that are loaded at once: with ten agents about 6 KB."""
+_CALLED: Final = 50
+"""Tools on the page of an agent that it called, the most called first; a model may call any name."""
+_OTHERS: Final = 100
+"""Other tools there: each costs a decision, and the matrix has the rest."""
+_FOLDED: Final = 6
+"""From so many denied tools on, those of a cause are one line there."""
 _COLUMNS: Final = 8
 """Agents beside each other; of more, one is chosen."""
 
@@ -46,21 +56,31 @@ _CAUSES: "Final[dict[Cause, str]]" = {
     "grant": "no grant",
     "permission": "no permission",
 }
-_SCOPE_CHARS: Final = 20
+_SCOPE_CHARS: Final = 16
 """Characters of a scope in a cell; the dialog has it whole."""
 
 
-def _beside(project: str, access: Access) -> str:
-    """What stands beside the verdict in a cell: the cause of a denial, or what the arguments may name."""
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool on the page of an agent."""
+
+    name: str
+    tool: RegisteredTool | None
+    """None if there is no such tool, as far as the caller may see."""
+    access: Access | None
+    counts: CallCounts
+
+
+def _beside(project: str, access: Access, most: int = _SCOPE_CHARS) -> str:
+    """What stands below the verdict: the cause of a denial, or what the arguments may name."""
     if access.cause is not None:
-        return f": {_CAUSES[access.cause]}"
+        return _CAUSES[access.cause]
     scopes = [Capability.read(one) for one in access.limited_to if not one.startswith("no ")]
     named = list(dict.fromkeys(shown_scope(one, project) for one in scopes))
     if not named:
-        return " partly" if access.limited_to else ""
+        return "partly" if access.limited_to else ""
     more = f" +{len(named) - 1}" if len(named) > 1 else ""
     word = "in" if scopes[0].kind.startswith("fs.") else "for"
-    return f" {word} {shorten(named[0], _SCOPE_CHARS)}{more}"
+    return f"{word} {shorten_middle(named[0], most)}{more}"
 
 
 async def _show(service: Service, request: PageRequest) -> Response:
@@ -85,7 +105,15 @@ async def _counts(service: Service, request: PageRequest) -> Response:
 
 async def _counted(service: Service, request: PageRequest) -> dict[str, Any]:
     agents = await agent_routes.list_agents(service, request.caller)
-    return {"agents": agents, "is_counting": service.statistics.is_counting}
+    return {"agents": agents, "is_counting": service.statistics.is_counting, "joined": _joined}
+
+
+def _joined(holds: Sequence[str]) -> list[str]:
+    """What an agent holds in words, where it may both read and write something as one."""
+    both = {one.removeprefix("read ") for one in holds if one.startswith("read ")}
+    both &= {one.removeprefix("write ") for one in holds if one.startswith("write ")}
+    separate = [one for one in holds if one.partition(" ")[2] not in both]
+    return [*(f"read and write {one}" for one in sorted(both)), *separate]
 
 
 async def _seen(service: Service, request: PageRequest) -> Response:
@@ -128,18 +156,63 @@ async def _access(
 
 
 async def _show_agent(service: Service, request: PageRequest) -> Response:
-    data = await _agent(service, request, str(request.query["agent"]))
+    name = str(request.query["agent"])
+    if name not in agent_routes.visible_agents(service.keep, request.caller):
+        raise not_found("agent")
+    data = await _agent(service, request, name)
     return request.renderer.page(request, "agent.html", **data)
 
 
 async def _agent(service: Service, request: PageRequest, name: str) -> dict[str, Any]:
     """What the page of an agent shows."""
-    access = await _access(service, request.caller, {"agent": name, "search": ""})
     (one,) = await asyncio.to_thread(
         agent_routes.views_of, service.keep, [name], service.statistics, service.tokens
     )
+    data = await asyncio.to_thread(_tools_of, service, request.caller, name)
     withdrawn = sorted(service.keep.withdrawn.get(name, ()))
-    return {"one": one, "withdrawn": withdrawn, "view": None, **access, **confirm_data(request)}
+    return {
+        "one": one,
+        "withdrawn": withdrawn,
+        "view": None,
+        "verdicts": _VERDICTS,
+        "beside": partial(_beside, service.keep.project),
+        **data,
+        **confirm_data(request),
+    }
+
+
+def _tools_of(service: Service, caller: Caller, agent: str) -> dict[str, Any]:
+    """The tools that an agent called, others that it may call, and those that it may not, by cause."""
+    keep = service.keep
+    counts = service.statistics.by_tool(keep, agent)
+    seen = {tool.name: tool for tool in keep.tools(agent=sees_as(caller))}
+    problem = keep.authorizer.problem()
+
+    def use(name: str) -> ToolUse:
+        tool = seen.get(name)
+        access = access_of(keep, agent, tool, problem) if tool else None
+        return ToolUse(name=name, tool=tool, access=access, counts=counts.get(name, CallCounts()))
+
+    called = sorted((name for name in counts if name), key=lambda name: (-counts[name].calls, name))
+    others = [name for name in islice(seen, _OTHERS) if name not in counts]
+    may: list[ToolUse] = []
+    denied: dict[str, list[ToolUse]] = {}
+    for one in map(use, others):
+        if one.access is not None and one.access.cause is not None:
+            denied.setdefault(_CAUSES[one.access.cause], []).append(one)
+        else:
+            may.append(one)
+    return {
+        "called": list(map(use, called[:_CALLED])),
+        "may": sorted(may, key=_is_asked),
+        "denied": denied,
+        "is_folded": sum(map(len, denied.values())) >= _FOLDED,
+        "unlisted": max(0, len(seen) - _OTHERS),
+    }
+
+
+def _is_asked(one: ToolUse) -> bool:
+    return one.access is not None and one.access.verdict == "ask"
 
 
 async def _change(service: Service, request: PageRequest) -> Response:

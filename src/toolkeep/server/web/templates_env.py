@@ -32,13 +32,15 @@ from toolkeep.server.web.schema_form import Field, is_moment, rows_of
 from toolkeep.server.web.static_files import Assets
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.columns import sanitize_line
-from toolkeep.text.display import counted, shorten, size
+from toolkeep.text.display import counted, shorten, shorten_middle, size
 
 HTML_TYPE: Final = b"text/html; charset=utf-8"
 _TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 _COMPRESSED_FROM: Final = 1024
 _BRIEF_CHARS: Final = 60
 """Characters of a call in one line of a phone."""
+_MIDDLE_CHARS: Final = 44
+"""Characters of a grant in one line."""
 STAGE_WORDS: Final = {
     "admit": "Admission",
     "validate": "Validation",
@@ -148,6 +150,7 @@ class Renderer:
             "kind": kind_text,
             "lasted": duration_text,
             "brief": lambda text: shorten(" ".join(str(text).split()), _BRIEF_CHARS),
+            "middle": lambda text: shorten_middle(str(text), _MIDDLE_CHARS),
             "reason": lambda code: TITLES[Code(code)] if code in set(Code) else code,
             "outcome": lambda word: _OUTCOMES.get(word, word),
             "remedy": remedy_for,

@@ -239,13 +239,14 @@ document.getElementById("policy-form")?.addEventListener("input", () => {
   document.getElementById("replayed").replaceChildren();
 });
 
-// A cell of the matrix of agents and tools.
+// A decision about an agent and a tool.
 function showWhy(button) {
   const dialog = document.getElementById("why");
-  const { agent, tool, depends, add = "" } = button.dataset;
-  const why = button.title;
-  document.getElementById("why-title").textContent = `${agent} and ${tool}: ${button.textContent.replace("•", "")}`;
-  document.getElementById("why-text").textContent = `${why[0].toUpperCase()}${why.slice(1)}.`;
+  const { agent, tool, why: word, grants = "", depends, add = "" } = button.dataset;
+  document.getElementById("why-title").textContent = `${agent} and ${tool}: ${word}`;
+  document.getElementById("why-text").textContent = reasonOf(button);
+  document.getElementById("why-grants").hidden = !grants;
+  document.querySelector("#why-grants code").textContent = grants;
   document.getElementById("why-depends").textContent = depends
     ? `The arguments may change it: ${depends} ${depends.includes(",") ? "read" : "reads"} them.`
     : "";
@@ -254,6 +255,14 @@ function showWhy(button) {
   document.getElementById("why-link").href = `/ui/policies?${new URLSearchParams({ agent, tool })}`;
   dialog.showModal();
 }
+
+const reasonOf = ({ title }) => `${title[0].toUpperCase()}${title.slice(1)}.`;
+
+for (const type of ["mouseover", "focusin"])
+  document.addEventListener(type, ({ target }) => {
+    const cell = target.closest?.(".matrix [data-why]");
+    if (cell) document.getElementById("pointed").textContent = `${cell.dataset.agent}, ${cell.dataset.tool}: ${cell.dataset.why}. ${reasonOf(cell)}`;
+  });
 
 document.addEventListener("htmx:confirm", (event) => {
   event.preventDefault();
