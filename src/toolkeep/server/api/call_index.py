@@ -52,6 +52,7 @@ _UNREADABLE: Final = (AuditBroken, OSError, ValueError, TypeError, KeyError, sql
 _AWAITED: Final = 100
 """Calls whose refusal is looked for again: another process writes it a moment after the record."""
 _AWAITED_SECONDS: Final = 5.0
+"""How long it is looked for: the other process may be slow, and a refusal that was removed never comes."""
 _TABLES: Final = """
 CREATE TABLE names (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, folded TEXT NOT NULL);
 CREATE TABLE calls (
