@@ -418,8 +418,8 @@ def test_everything_that_would_have_to_change_is_said_at_once() -> None:
         " requires\n"
         "\nTo allow it:\n"
         "  - grant writer fs.write:./out (in .agent/config.yml, agents: writer: capabilities)\n"
-        "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; change the call,"
-        " or the policy\n"
+        "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it whatever its arguments: not today;"
+        " change the policy\n"
         "  - give writer the permission tool.filesystem.write (in .agent/config.yml, agents: writer:"
         " permissions)\n"
         '  - no policy permits it: add one such as permit (principal == Agent::"writer", action =='
@@ -666,6 +666,9 @@ def test_an_explanation_as_json() -> None:
                     "reason": "",
                     "asks": False,
                     "is_silent": False,
+                    "conditions": [],
+                    "says": "",
+                    "change": "",
                 },
                 {
                     "policy": "toolkeep.permissions",
@@ -676,6 +679,9 @@ def test_an_explanation_as_json() -> None:
                     "reason": "the agent lacks a permission that the tool requires",
                     "asks": False,
                     "is_silent": False,
+                    "conditions": [],
+                    "says": "",
+                    "change": "",
                 },
             ],
             "asks": {"why": [], "acts": 0, "earlier": "", "spared_by": []},

@@ -574,7 +574,13 @@ def test_each_policy_says_what_it_says_alone() -> None:
     )
     everything, broken, no = asked.each(AGENT, TOOL, CallFacts(arguments={"amount": 6}))
     assert everything == Finding(policy="all", effect="permit", is_satisfied=True)
-    assert no == Finding(policy="no", effect="forbid", is_satisfied=True)
+    assert msgspec.structs.replace(no, conditions=()) == Finding(
+        policy="no", effect="forbid", is_satisfied=True
+    )
+    assert [(one.text, one.holds) for one in no.conditions] == [
+        ("context.arguments has amount", True),
+        ("context.arguments.amount > 5", True),
+    ]
     assert (broken.policy, broken.is_satisfied, "`broken`" in broken.error) == ("broken", False, True)
 
 

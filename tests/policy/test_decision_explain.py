@@ -14,7 +14,7 @@ from toolkeep.events import Bus
 from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.decision_explain import Explanation, Holder, Objection, Touch, explain
-from toolkeep.policy.grant_advice import advice
+from toolkeep.policy.grant_advice import GrantLine, advice
 from toolkeep.policy.policy_settings import Grant, PolicySource
 from toolkeep.registry.admit import admit
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPath, TrustedPaths
@@ -104,13 +104,13 @@ def test_what_is_held_down_inside_a_folder_that_may_be_written_is_named(project:
 def test_the_grant_that_is_missing_is_named_as_it_would_be_written(project: Path) -> None:
     for path, scope in {"docs/a.txt": "./docs/a.txt", "/usr": "/usr", ".": "."}.items():
         found = explained(project, tool(READS, "fs.read:*"), {"path": path}, "fs.read:./out")
-        line = f'agents: "ada": add to capabilities: ["fs.read:{scope}"]'
+        line = GrantLine(f'capabilities: ["fs.read:{scope}"]', 'agents: "ada"')
         assert (found.line, found.changes) == (line, (advice(line),))
 
 
 def test_what_is_granted_as_told_is_allowed(project: Path) -> None:
     refused = explained(project, tool(READS, "fs.read:*"), {"path": "docs/a.txt"})
-    (grant,) = re.findall(r'\["(.*)"\]', refused.line)
+    (grant,) = re.findall(r'\["(.*)"\]', str(refused.line))
     assert explained(project, tool(READS, "fs.read:*"), {"path": "docs/a.txt"}, grant).is_allowed
 
 
@@ -120,7 +120,7 @@ def test_a_requirement_that_no_argument_narrows_is_touched_whole(project: Path) 
         Touch(capability="fs.read", thing=str(project / "docs"), argument="", grant="."),
     )
     assert explained(project, registered, {}, "fs.read:./docs/a.txt").changes == (
-        advice('agents: "ada": add to capabilities: ["fs.read:./docs"]'),
+        advice(GrantLine('capabilities: ["fs.read:./docs"]', 'agents: "ada"')),
     )
 
 
@@ -128,7 +128,7 @@ def test_a_requirement_without_a_scope_needs_anything_of_its_kind(project: Path)
     registered = tool({}, "fs.read:*")
     assert explained(project, registered, {}, "fs.read:./docs").is_allowed
     assert explained(project, registered, {}, "net.read:example.org").changes == (
-        advice('agents: "ada": add to capabilities: ["fs.read:."]'),
+        advice(GrantLine('capabilities: ["fs.read:."]', 'agents: "ada"')),
     )
 
 
@@ -163,7 +163,7 @@ def test_a_secret_is_not_shown(project: Path) -> None:
 def test_permissions_that_are_missing_are_named(project: Path) -> None:
     registered = tool({}, required_permissions=["tool.vcs.read", "tool.vcs.write"])
     assert explained(project, registered, {}, permissions=("tool.vcs.read",)).changes == (
-        advice('agents: "ada": add to permissions: ["tool.vcs.write"]'),
+        advice(GrantLine('permissions: ["tool.vcs.write"]', 'agents: "ada"')),
     )
 
 
@@ -173,10 +173,10 @@ def test_a_grant_beside_another_objection_is_a_change_of_its_own(project: Path) 
         project, tool({}, "fs.read:*", required_permissions=["tool.vcs.write"]), {}, policies=ALL + forbid
     )
     assert (found.line, found.changes) == (
-        "",
+        None,
         (
             "grant ada fs.read:. (in .agent/config.yml, agents: ada: capabilities)",
-            "policy 'no' (p.cedar:1:67) forbids it; change the call, or the policy",
+            "policy 'no' (p.cedar:1:67) forbids it whatever its arguments; change the policy",
             "give ada the permission tool.vcs.write (in .agent/config.yml, agents: ada: permissions)",
         ),
     )
@@ -228,3 +228,41 @@ def test_a_policy_is_asked_about_a_whole_scope_as_the_decision_asks_it(project: 
     )
     found = explained(project, tool({}, "fs.read:./docs"), {}, "fs.read:./docs", policies=policies)
     assert found.changes == ("policy 'docs' (p.cedar:1:67) forbids it; change the call, or the policy",)
+
+
+def test_a_forbid_says_which_of_its_conditions_hold_and_for_which_values(project: Path) -> None:
+    properties = {
+        "cents": {"type": "integer", "description": "How much."},
+        "to": {"type": "string", "description": "To whom."},
+    }
+    forbid = 'forbid (principal, action == Action::"call", resource)'
+    policies = ALL + (
+        f'@id("sum") {forbid} when {{ context.arguments has cents && context.arguments.cents > 2000 }};'
+        f'@id("names") {forbid} when {{ context.arguments has to && context.arguments.to like "*(x)*" }}'
+        ' unless { principal != Agent::"ada" && context.arguments has cents };'
+        f'@id("other") {forbid} when {{ context.arguments has cents && context.arguments.cents < 5 }};'
+    )
+    found = explained(project, tool(properties), {"cents": 2400, "to": "(x)"}, policies=policies)
+    held = {
+        say.finding.policy: [(one.kind, one.text, one.holds, one.reads) for one in say.conditions]
+        for say in found.policies
+        if say.conditions
+    }
+    assert held == {
+        "sum": [
+            ("when", "context.arguments has cents", True, {}),
+            ("when", "context.arguments.cents > 2000", True, {"cents": 2400}),
+        ],
+        "names": [
+            ("when", "context.arguments has to", True, {}),
+            ("when", '((context.arguments).to) like "*(x)*"', True, {"to": "(x)"}),
+            ("unless", 'principal != Agent::"ada"', False, {}),
+        ],
+    }
+    assert [say.says for say in found.policies if say.change] == [
+        "",
+        "forbids `cents` above 2000; this call has 2400",
+    ]
+    assert found.changes[1].endswith(
+        " forbids `cents` above 2000; this call has 2400; change the call, or the policy"
+    )

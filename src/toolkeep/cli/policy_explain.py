@@ -204,7 +204,7 @@ def _data(answer: Answer) -> dict[str, Any]:
             "spared_by": explained.spared_by,
         },
         "changes": list(explained.changes),
-        "line": explained.line,
+        "line": str(explained.line or ""),
         "flow": msgspec.to_builtins(decision.flow) if decision and decision.flow else None,
     }
 

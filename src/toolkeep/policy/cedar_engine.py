@@ -15,6 +15,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -42,6 +43,7 @@ from toolkeep.policy.cedar_schema import (
 from toolkeep.policy.cedar_values import ArgumentShape, Path
 from toolkeep.policy.compiled_check import CONTEXTS, FORMS, disputed, forms, generated
 from toolkeep.policy.compiled_policies import Evaluate, NotCompiled, Values, compile_policies
+from toolkeep.policy.held_conditions import Condition, IsHeld, held_conditions
 from toolkeep.policy.mentioned_hosts import Unreadable, mail_domains, url_hosts
 from toolkeep.policy.policy_set import (
     Effect,
@@ -194,6 +196,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     effect: Effect
     is_satisfied: bool
     error: str = ""
+    conditions: tuple[Condition, ...] = ()
+    """The parts of its conditions, if it forbids the call."""
 
 
 class _MatchingPolicies(msgspec.Struct, frozen=True):
@@ -342,7 +346,11 @@ class Engine:
                 )
             except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
                 verdict = _undecided(error)
-            findings.append(_finding(policy, verdict))
+            found = _finding(policy, verdict)
+            if found.effect == "forbid" and found.is_satisfied:
+                conditions = _conditions(policy, partial(_is_held, request, entities, prepared.schema))
+                found = msgspec.structs.replace(found, conditions=conditions)
+            findings.append(found)
         return findings
 
     def without_context(self, agent: AgentEntity, tool: RegisteredTool) -> list[Finding]:
@@ -747,6 +755,27 @@ def _unrepresentable(seen: _ContextView, part: _MatchingPolicies) -> Verdict | N
         return None
     places = ", ".join(sorted(map(pointer, unheld)))
     return Verdict(is_allowed=False, errors=(f"policies read {places}, which Cedar cannot hold",))
+
+
+def _conditions(policy: Policy, is_held: IsHeld) -> tuple[Condition, ...]:
+    try:
+        return held_conditions(policy, is_held)
+    except BaseException as error:  # noqa: BLE001 -- the finding is told without them
+        _undecided(error)  # raises what is no failure of Cedar
+        return ()
+
+
+def _is_held(
+    request: dict[str, Any],
+    entities: cedarpy.Entities,
+    schema: cedarpy.Schema,
+    tree: dict[str, Any],
+) -> bool | None:
+    """Whether a permit holds; None if Cedar cannot evaluate it."""
+    policies = cedarpy.PolicySet.from_json_str(policy_set_json({"policy0": tree}))
+    answer = cedarpy.is_authorized(request, policies, entities, schema)
+    undecided = answer.diagnostics.errors or answer.decision is cedarpy.Decision.NoDecision
+    return None if undecided else answer.decision is cedarpy.Decision.Allow
 
 
 def _finding(policy: Policy, verdict: Verdict) -> Finding:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolkeep.calls import CheckedCall, PermittedCall, Refusal, ToolCall
 from toolkeep.definitions.capability import Capability
@@ -21,7 +22,8 @@ from toolkeep.policy.authorize import PERMISSIONS_POLICY, Authorizer
 from toolkeep.policy.cedar_engine import Finding
 from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
-from toolkeep.policy.grant_advice import CONFIG_FILE, advice, any_of, line_to_add, scope_of
+from toolkeep.policy.grant_advice import CONFIG_FILE, GrantLine, advice, any_of, line_to_add, scope_of
+from toolkeep.policy.held_conditions import in_words
 from toolkeep.policy.path_grants import ProtectedPaths
 from toolkeep.policy.policy_settings import Grant
 from toolkeep.policy.resolved_path import ResolvedPath
@@ -69,6 +71,17 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True):
         return data
 
 
+class ConditionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a part of a policy's conditions holds, and the arguments that it reads."""
+
+    kind: str
+    """`when` or `unless`."""
+    text: str
+    holds: bool
+    reads: dict[str, Any]
+    """Its arguments with their values; what may be secret is hidden. Not of a test whether there is one."""
+
+
 class PolicyResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one policy evaluated alone, with its source position."""
 
@@ -77,6 +90,12 @@ class PolicyResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     asks: bool
     is_silent: bool
+    conditions: tuple[ConditionResult, ...] = ()
+    """The parts of its conditions, if it forbids the call."""
+    says: str = ""
+    """What it forbids of the call in words, such as: forbids `cents` above 2000; this call has 2400."""
+    change: str = ""
+    """What would have to change, if it forbids the call."""
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize to JSON data."""
@@ -89,6 +108,9 @@ class PolicyResult(msgspec.Struct, frozen=True, kw_only=True):
             "reason": self.reason,
             "asks": self.asks,
             "is_silent": self.is_silent,
+            "conditions": msgspec.to_builtins(self.conditions),
+            "says": self.says,
+            "change": self.change,
         }
 
 
@@ -101,7 +123,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[PolicyResult, ...] = ()
     changes: tuple[str, ...] = ()
     """All changes that are needed before the call is permitted; the first is the `line`, if there is one."""
-    line: str = ""
+    line: GrantLine | None = None
     """The line of the configuration that grants all that the agent lacks."""
 
     @property
@@ -144,15 +166,15 @@ def explain(authorizer: Authorizer, holder: Holder, request: ToolCall, checked: 
     # Without the canonical form of a touched argument the Cedar context is incomplete: no policy is
     # evaluated.
     is_named = all(touch.capability for touch in touches)
-    policies = tuple(_says(authorizer, request, checked)) if is_named else ()
+    policies = tuple(_says(authorizer, holder, request, checked)) if is_named else ()
     changes: tuple[str, ...] = ()
-    line = ""
+    line: GrantLine | None = None
     if isinstance(outcome, Refusal):
         line = _line(holder, checked, touches, policies)
         found = [
             *([advice(line)] if line else _of_grant(holder, touches)),
             *_of_everything(authorizer, outcome),
-            *_of_policies(policies, holder, checked, is_granted=bool(line)),
+            *_of_policies(policies, holder, checked, is_granted=line is not None),
         ]
         # No change is known: give at least the reason.
         changes = tuple(dict.fromkeys(found)) or (outcome.errors[0].message,)
@@ -161,15 +183,15 @@ def explain(authorizer: Authorizer, holder: Holder, request: ToolCall, checked: 
 
 def _line(
     holder: Holder, checked: CheckedCall, touches: Iterable[Touch], policies: Iterable[PolicyResult]
-) -> str:
-    """The line that grants what the call lacks; empty if a grant is not what it lacks."""
+) -> GrantLine | None:
+    """The line that grants what the call lacks; None if a grant is not what it lacks."""
     objections = [objection for touch in touches for objection in touch.objections]
     others = [say for say in policies if say.finding.policy != PERMISSIONS_POLICY]
     is_forbidden = any(say.finding.error or _forbids(say) for say in others)
     missing = holder.lacking(checked.registered.definition.required_permissions)
     capabilities = [objection.capability for objection in objections]
     if not all(capabilities) or is_forbidden or not (capabilities or missing):
-        return ""
+        return None
     return line_to_add(holder.name, holder.grant, capabilities, missing)
 
 
@@ -363,7 +385,9 @@ def _at(data: Any, pointer: str) -> Any:
 # --- what the policies say -----------------------------------------------------------------------
 
 
-def _says(authorizer: Authorizer, request: ToolCall, checked: CheckedCall) -> Iterator[PolicyResult]:
+def _says(
+    authorizer: Authorizer, holder: Holder, request: ToolCall, checked: CheckedCall
+) -> Iterator[PolicyResult]:
     if authorizer.active_policies.held_back:  # the policies that would apply were not parsed
         return
     by_id = authorizer.active_policies.engine.policies.by_id
@@ -371,13 +395,37 @@ def _says(authorizer: Authorizer, request: ToolCall, checked: CheckedCall) -> It
         policy = by_id[finding.policy]
         is_ours = policy.id.startswith(OURS)
         place = "toolkeep itself" if is_ours else f"{policy.source}:{policy.line}:{policy.column}"
-        yield PolicyResult(
+        result = PolicyResult(
             finding=finding,
             place=place,
             reason=policy.reason,
             asks=policy.asks,
             is_silent=policy.is_silent,
         )
+        yield _with_change(result, holder, checked) if _forbids(result) else result
+
+
+def _with_change(say: PolicyResult, holder: Holder, checked: CheckedCall) -> PolicyResult:
+    """A policy that forbids a call, with what it looked at and what would have to change."""
+    if say.finding.policy == PERMISSIONS_POLICY:
+        return replace(say, change=_of_permissions(holder, checked))
+    redacted = checked.registered.arguments.secrecy.redact(checked.arguments)
+    sent = redacted if isinstance(redacted, dict) else {}
+    conditions = tuple(
+        ConditionResult(
+            kind=one.kind,
+            text=one.text,
+            holds=one.holds,
+            reads={name: sent[name] for name in one.arguments if name in sent and not one.is_test},
+        )
+        for one in say.finding.conditions
+    )
+    says = in_words(say.finding.conditions, sent)
+    what = says or "forbids it"
+    reason = f": {say.reason}" if say.reason else ""
+    instead = "change the policy" if says and not conditions else "change the call, or the policy"
+    change = f"policy '{say.finding.policy}' ({say.place}) {what}{reason}; {instead}"
+    return replace(say, conditions=conditions, says=says, change=change)
 
 
 def _of_policies(
@@ -390,19 +438,16 @@ def _of_policies(
         if finding.error:
             yield f"fix policy '{finding.policy}' ({say.place}): {finding.error}"
         elif _forbids(say) and not (is_granted and finding.policy == PERMISSIONS_POLICY):
-            yield _of_forbid(say, holder, checked)
+            yield say.change
     permits = [say for say in says if say.finding.effect == "permit"]
     if says and not any(say.finding.is_satisfied for say in permits):
         yield _of_no_permit(permits, holder, checked)
 
 
-def _of_forbid(say: PolicyResult, holder: Holder, checked: CheckedCall) -> str:
-    if say.finding.policy == PERMISSIONS_POLICY:
-        missing = ", ".join(holder.lacking(checked.registered.definition.required_permissions))
-        where = holder.where("permissions")
-        return f"give {echo_name(holder.name)} the permission {missing} ({where})"
-    reason = f": {say.reason}" if say.reason else ""
-    return f"policy '{say.finding.policy}' ({say.place}) forbids it{reason}; change the call, or the policy"
+def _of_permissions(holder: Holder, checked: CheckedCall) -> str:
+    missing = ", ".join(holder.lacking(checked.registered.definition.required_permissions))
+    where = holder.where("permissions")
+    return f"give {echo_name(holder.name)} the permission {missing} ({where})"
 
 
 def _of_no_permit(permits: list[PolicyResult], holder: Holder, checked: CheckedCall) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 from toolkeep.definitions.tool import ToolDefinition
@@ -23,18 +24,29 @@ _SCOPES = {
 }
 
 
+class GrantLine(NamedTuple):
+    """What to write into the configuration."""
+
+    added: str
+    entry: str = ""
+    """The entry of the file that it is added to; empty if it is a line of its own."""
+
+    def __str__(self) -> str:
+        return f"{self.entry}: add to {self.added}" if self.entry else self.added
+
+
 def line_to_add(
     agent: str, grant: Grant | None, capabilities: Iterable[str] = (), permissions: Iterable[str] = ()
-) -> str:
+) -> GrantLine:
     """One line of YAML, or what to add to the agent that the file declares already."""
     lacking = {"capabilities": _list(capabilities), "permissions": _list(permissions)}
     said = ", ".join(f"{key}: {value}" for key, value in lacking.items() if value != "[]")
     if grant is None or grant == DEFAULT_GRANT:
-        return f"agents: {{{json.dumps(echo_name(agent))}: {{inherit: defaults, {said}}}}}"
-    return f"agents: {json.dumps(echo_name(agent))}: add to {said}"
+        return GrantLine(f"agents: {{{json.dumps(echo_name(agent))}: {{inherit: defaults, {said}}}}}")
+    return GrantLine(said, entry=f"agents: {json.dumps(echo_name(agent))}")
 
 
-def advice(line: str) -> str:
+def advice(line: GrantLine) -> str:
     """What to do with a line, in one sentence."""
     return f"Add to {CONFIG_FILE}, then run `toolkeep accept`: {line}"
 
@@ -55,7 +67,8 @@ def line_for_tools(grant: Grant | None, agent: str, tools: Sequence[ToolDefiniti
     permissions = [
         name for tool in tools for name in tool.required_permissions if name not in held.permissions
     ]
-    return line_to_add(agent, grant, capabilities, permissions) if capabilities or permissions else ""
+    lacks = capabilities or permissions
+    return str(line_to_add(agent, grant, capabilities, permissions)) if lacks else ""
 
 
 def any_of(kind: str) -> str:

@@ -121,7 +121,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """
         conditions: list[dict[str, Any]] = []
         for condition in self.tree["conditions"]:
-            parts = _conjuncts(condition["body"]) if condition["kind"] == "when" else [condition["body"]]
+            parts = conjuncts(condition["body"]) if condition["kind"] == "when" else [condition["body"]]
             free = list(takewhile(_is_free_of_context, parts))
             conditions += [{"kind": condition["kind"], "body": part} for part in free]
             if len(free) < len(parts):
@@ -247,7 +247,7 @@ def policy_set_json(trees: Mapping[str, Any]) -> str:
     return orjson.dumps({"staticPolicies": trees, "templates": {}, "templateLinks": []}).decode()
 
 
-def _conjuncts(body: dict[str, Any]) -> list[dict[str, Any]]:
+def conjuncts(body: dict[str, Any]) -> list[dict[str, Any]]:
     """The operands of a chain of `&&`, in the order in which they are evaluated."""
     later: list[dict[str, Any]] = []
     while "&&" in body:

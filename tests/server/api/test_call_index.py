@@ -205,6 +205,26 @@ def test_a_search_brings_the_index_up_to_date(log: AuditLog, index: CallIndex) -
     ]
 
 
+def test_a_refusal_that_another_process_writes_after_its_record_is_found_too(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: dict[str, bytes] = {}
+    index = CallIndex(kept.__getitem__)
+
+    def counted(number: int) -> int | None:
+        return index.count(log, CallFilters(text=f"größe' of {number} "), agent=None, tells_why=True)
+
+    made(index, log)
+    assert counted(7) == 0
+    kept["refusal 7"] = body("refusal 7")
+    assert counted(7) == 1
+    monkeypatch.setattr(call_index, "_AWAITED_SECONDS", -1.0)
+    made(index := CallIndex(kept.__getitem__), log)
+    assert (counted(7), counted(35)) == (1, 0)
+    kept["refusal 35"] = body("refusal 35")
+    assert counted(35) == 0  # no longer looked for
+
+
 def test_records_before_the_indexed_ones_are_scanned(
     log: AuditLog, index: CallIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:

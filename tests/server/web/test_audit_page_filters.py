@@ -119,7 +119,7 @@ def test_an_exact_name_counts_once_it_is_known_or_entered(read: Read, world: Wor
 def test_a_chosen_filter_keeps_its_name_and_reasons_that_occurred_are_first(read: Read, world: World) -> None:
     price(world, "two")
     reader = read()
-    page = reader.page
+    page = reader.go("/ui/audit")  # which begins the index
     for thread in threading.enumerate():
         if thread.name == "toolkeep-index":
             thread.join()

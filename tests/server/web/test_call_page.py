@@ -3,7 +3,7 @@
 import html
 import re
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from playwright.sync_api import expect
@@ -22,25 +22,39 @@ when { context.arguments has a && context.arguments.a > 100 };
 
 
 def test_a_denied_call_shows_the_policy_and_the_argument_that_it_read(keep: Keep) -> None:
-    keep.use_policies(POLICIES)
+    all_permitted, _, forbid = POLICIES.partition('\n@id("no')
+    keep.use_policies(all_permitted)
+    keep.put_policies("sums", f'@id("no{forbid}')
     made = keep.call_sync("add", {"a": 4711}, agent="operator", session="desk")
 
-    async def act(visitor: Visitor) -> tuple[str, list[object], str]:
+    async def act(visitor: Visitor) -> tuple[str, list[Any], str]:
         page = (await visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
         path = f"/v1/audit/calls/{made.call_id}"
         auditor = visitor.operator.as_agent("ada", "audit:read")
         said = [(await one.get(path)).data["denied_by"][0] for one in (visitor.operator, auditor)]
-        keep.use_policies('@id("all") permit (principal, action, resource);')
+        keep.drop_policies("sums")
         changed = (await visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
         return html.unescape(page), said, html.unescape(changed)
 
     page, (whole, of_auditor), changed = visit(keep, act)
     denied = page[page.index("What denied it") : page.index("What the model was told")]
     assert "/ui/policies#policy-no-large-sums" in denied
-    assert re.search(r"<code>a</code></dt><dd[^>]*><strong>4711</strong>", denied)
+    assert denied.count("<strong>4711</strong>") == 1
+    assert [re.sub("<[^>]*>", "", one) for one in re.findall("<li>(.*?)</li>", denied)] == [
+        "True: whencontext.arguments has a",
+        "True: whencontext.arguments.a > 100a4711",
+    ]
+    assert "</a> forbids <code>a</code> above 100; this call has 4711. Call with other" in page
+    assert 'href="/ui/policies/edit?name=sums"' in denied
     assert whole["is_unchanged"]
     assert "context.arguments.a > 100" in whole["text"]
-    assert of_auditor == {**whole, "text": ""}  # policies are not for everyone who reads the log
+    assert whole["place"] == "sums:1:1"
+    assert of_auditor == {
+        **whole,
+        "text": "",
+        "place": "",
+        "stored_in": "",
+    }  # policies are not for everyone who reads the log
     assert "which is no longer in force" in changed
     for link in (
         "/ui/sessions/show?agent=operator&session=desk",

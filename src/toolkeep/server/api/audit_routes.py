@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, islice, takewhile
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -109,6 +110,10 @@ class DenyingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments that its text names, as they were sent."""
     is_unchanged: bool
     """Whether the policies in force are those that decided."""
+    place: str = ""
+    """Where it is, as `text`: file, line and column."""
+    stored_in: str = ""
+    """The name of the policies of the state that it is one of; empty if it is in a file."""
 
 
 class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
@@ -645,21 +650,28 @@ def _denying(keep: Keep, caller: Caller, said: list[dict[str, Any]], arguments: 
     if decision is None or decision.get("decision") != "deny":
         return []
     in_force = keep.authorizer.active_policies.engine.policies
-    texts = {one.id: one.text for one in in_force.policies}
+    stored = {one.name for one in keep.stored_policies}
     may_read = caller.has_scope(Scope.POLICIES_READ)
     found = []
-    for policy in map(str, decision.get("policies") or ()):
-        text = texts.get(policy, "")
+    for name in map(str, decision.get("policies") or ()):
+        policy = in_force.by_id.get(name)
+        text = "" if policy is None else policy.text
         names = dict.fromkeys("".join(groups) for groups in _READ_ARGUMENT.findall(text))
         sent = arguments if isinstance(arguments, dict) else {}
-        found.append(
-            DenyingPolicy(
-                policy=policy,
-                text=text if may_read else "",
-                reads={name: sent[name] for name in names if name in sent},
-                is_unchanged=decision.get("policy_set_hash") == in_force.hash,
-            )
+        denying = DenyingPolicy(
+            policy=name,
+            text="",
+            reads={argument: sent[argument] for argument in names if argument in sent},
+            is_unchanged=decision.get("policy_set_hash") == in_force.hash,
         )
+        if policy is not None and may_read:
+            denying = msgspec.structs.replace(
+                denying,
+                text=text,
+                place=f"{PurePath(policy.source).name}:{policy.line}:{policy.column}",
+                stored_in=policy.source if policy.source in stored else "",
+            )
+        found.append(denying)
     return found
 
 

@@ -97,6 +97,10 @@ class ExplainedCall(msgspec.Struct, frozen=True, kw_only=True):
     """What would have to change; the first gives the `line`, if there is one."""
     line: str
     """The line of the configuration that grants all that the agent lacks; empty if a grant would not do."""
+    added: str
+    """What is to be copied of it."""
+    added_to: str
+    """The entry of the configuration that it is added to; empty if it is a line of its own."""
     flow: dict[str, Any] | None
     """What policies could read of the session, if the keep watches sessions."""
 
@@ -163,7 +167,9 @@ def _without_places(explained: ExplainedCall) -> ExplainedCall:
         return explained
     said = [] if explained.refusal is None else [explained.refusal["message"]]
     held = [touch for touch in explained.touches if not touch["objections"]]
-    return msgspec.structs.replace(explained, touches=held, policies=[], changes=said, line="")
+    return msgspec.structs.replace(
+        explained, touches=held, policies=[], changes=said, line="", added="", added_to=""
+    )
 
 
 def _explained(keep: Keep, agent: str, owner: str, body: ExplainBody) -> ExplainedCall:
@@ -200,7 +206,7 @@ def _decided(keep: Keep, agent: str, owner: str, body: ExplainBody, checked: Che
 
 
 def _shown(agent: str, tool: str, explained: Explanation, asked: ApprovalPreview) -> ExplainedCall:
-    outcome = explained.outcome
+    outcome, line = explained.outcome, explained.line
     return ExplainedCall(
         allowed=explained.is_allowed,
         agent=agent,
@@ -216,7 +222,9 @@ def _shown(agent: str, tool: str, explained: Explanation, asked: ApprovalPreview
             "spared_by": explained.spared_by,
         },
         changes=list(explained.changes),
-        line=explained.line,
+        line=str(line or ""),
+        added=line.added if line else "",
+        added_to=line.entry if line else "",
         flow=msgspec.to_builtins(decision.flow) if (decision := outcome.decision) and decision.flow else None,
     )
 

@@ -38,8 +38,6 @@ _TYPES: Final = (
     "ToolCompleted", "SessionEnded", "OperatorChange", "AgentDrift", "AuditAlarm", "AnsweredLate",
     "AnswersSigned", "WorkerRefused", "RefusedElsewhere", "WorkersDisagreed", "IdentityRefused",
 )  # fmt: skip
-_PASSED: Final = ("ToolInvoked", "PolicyDecision", "Approval", "ToolCompleted")
-"""The kinds of records that say how far a call came."""
 _STATUSES: Final = (
     "ok", "error", "refused", UNSUCCESSFUL, "unknown", "pending", "repeated", "under way", "allow", "deny"
 )  # fmt: skip
@@ -84,7 +82,6 @@ async def _timeline(service: Service, request: PageRequest) -> Response:
         "more": more,
         "is_filtered": bool(kept),
         "total": total,
-        "stages": _PASSED,
         "kept": urlencode(kept),
         "waiting": await _waiting_ids(service, request, filters),
     }

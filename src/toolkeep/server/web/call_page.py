@@ -82,6 +82,7 @@ async def _call(service: Service, request: PageRequest) -> Response:
         copies=_copies(request.base(service.base), first, found.arguments) if has_arguments else (),
         steps=_steps(found),
         explained=explained,
+        held={one["policy"]: one["conditions"] for one in explained.policies} if explained else {},
         holds=[str(one) for one in grant.capabilities if one.kind in kinds] if grant else [],
         highlighted=highlighted,
         has_writes=await has_writes(service, request.caller, call=call_id),

@@ -71,6 +71,7 @@ async def _edit(service: Service, request: PageRequest) -> Response:
         request,
         "policy_edit.html",
         held=held,
+        words=_WORDS,
         is_first=any(one.id == DEFAULT_POLICY for one in in_force),
         **confirm_data(request),
     )
@@ -107,10 +108,13 @@ def _to_list() -> Response:
 
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_WORDS: Final = (
+    "permit|forbid|when|unless|if|then|else|in|has|like|is|true|false|principal|action|resource|context"
+)
+"""The words of Cedar, here and in the editor."""
 _CEDAR: Final = re.compile(
     r"""(?P<comment>//[^\n]*)|(?P<string>"(?:[^"\\]|\\.)*+"?)|(?P<note>@[A-Za-z_]+)"""
-    r"""|\b(?P<key>permit|forbid|when|unless|if|then|else|in|has|like|is|true|false"""
-    r"""|principal|action|resource|context)\b""",
+    rf"""|\b(?P<key>{_WORDS})\b""",
     re.DOTALL,
 )
 

@@ -42,7 +42,7 @@ export async function edit(area, library) {
           spellcheck: "false",
         }),
         editor.EditorView.updateListener.of((update) => {
-          if (isCedar) requestAnimationFrame(() => paint(update.view));
+          if (isCedar) requestAnimationFrame(() => paint(update.view, area.dataset.words));
           if (!update.docChanged) return;
           area.value = update.state.doc.toString();
           area.dispatchEvent(new Event("input", { bubbles: true }));
@@ -65,7 +65,7 @@ export async function edit(area, library) {
   area.hidden = true;
   area.after(frame);
   views.set(area, view);
-  if (isCedar) paint(view);
+  if (isCedar) paint(view, area.dataset.words);
   label?.addEventListener("click", () => view.focus());
 }
 
@@ -85,16 +85,16 @@ function highlighted() {
 
 // --- Cedar ---------------------------------------------------------------------------------------------------------
 
-// As `highlighted` of policies_page.py marks it.
-const CEDAR =
-  /(?<comment>\/\/.*)|(?<string>"(?:[^"\\]|\\.)*"?)|(?<note>@[A-Za-z_]+)|\b(?<key>permit|forbid|when|unless|if|then|else|in|has|like|is|true|false|principal|action|resource|context)\b/g;
+// As `highlighted` of policies_page.py marks it; the words come from there.
+const CEDAR = String.raw`(?<comment>\/\/.*)|(?<string>"(?:[^"\\]|\\.)*"?)|(?<note>@[A-Za-z_]+)|\b(?<key>WORDS)\b`;
 
 // Not with elements that have a style: the browser would give it to what is typed there, as an inline style.
-function paint(view) {
+function paint(view, words) {
   if (!window.Highlight || !view.dom.isConnected) return;
   const found = { comment: [], string: [], note: [], key: [] };
+  const cedar = new RegExp(CEDAR.replace("WORDS", words), "g");
   for (const { from, to } of view.visibleRanges) {
-    for (const match of view.state.sliceDoc(from, to).matchAll(CEDAR)) {
+    for (const match of view.state.sliceDoc(from, to).matchAll(cedar)) {
       const [kind, text] = Object.entries(match.groups).find(([, text]) => text !== undefined);
       const range = new Range();
       const [begin, end] = [from + match.index, from + match.index + text.length].map((at) => view.domAtPos(at));
