@@ -47,7 +47,7 @@ NAMES = tuple(one.definition.name for one in TOOLS)
 LEVELS = ("standard", "strict")
 LEASE = 60.0
 """Long: the watchdog of a worker in this process would end the tests."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 HERE = str(Path.cwd())
 
 

@@ -193,7 +193,7 @@ def test_results_that_wait_for_the_store_hold_no_slot_within_a_limit(
 
     monkeypatch.setattr(BodyStore, "put", waits)
     monkeypatch.setattr(jobs, "_WAITING_BYTES", 1_500_000)
-    monkeypatch.setattr(worker_module, "_HEARTBEAT_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(worker_module, "_HEARTBEAT_SECONDS", 25.0)
 
     async def main() -> None:
         key, worker_key, tools = new_key(), new_key(), (repeat, write)
@@ -213,7 +213,7 @@ def test_results_that_wait_for_the_store_hold_no_slot_within_a_limit(
                 return 1 - worker._jobs.taken(), session.free
 
             async def is_counted(expected: tuple[int, int]) -> None:
-                await until(lambda: free() == expected)
+                await until(lambda: free() == expected, 20.0)  # sooner than a heartbeat says it
                 (session,), since = worker._sessions.values(), now()
                 worker._beat()
                 await until(lambda: session.lease_ends - LEASE > since)  # a heartbeat says the same
