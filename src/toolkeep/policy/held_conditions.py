@@ -17,8 +17,11 @@ from toolkeep.policy.policy_set import Policy, conjuncts, policy_set_json
 from toolkeep.text.display import counted, shorten
 
 _SHOWN_PARTS: Final = 50
+"""Parts of a policy that are evaluated and shown: each is a decision by Cedar."""
 _TEXT_CHARS: Final = 400
+"""Of a part: some five lines of the page."""
 _VALUE_CHARS: Final = 80
+"""Of a compared value, which stands in a sentence."""
 _COMPARED: Final = {
     ">": "above {}",
     ">=": "of {} or more",
@@ -55,7 +58,7 @@ def held_conditions(policy: Policy, is_held: IsHeld) -> tuple[Condition, ...]:
 
 
 def _held(policy: Policy, is_held: IsHeld) -> Iterator[Condition]:
-    left = _SHOWN_PARTS  # each is a decision by Cedar
+    left = _SHOWN_PARTS
     for condition in policy.tree["conditions"]:
         for part in conjuncts(condition["body"]):
             alone = _alone(policy.tree, part)
