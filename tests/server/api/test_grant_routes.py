@@ -169,6 +169,12 @@ def test_an_old_sign_in_changes_no_grant(office: Keep, monkeypatch: pytest.Monke
 
 
 def test_without_admin_the_page_shows_the_own_agent_and_offers_nothing(office: Keep) -> None:
+    office.use_policies(
+        '@id("all") permit (principal, action, resource);'
+        '@id("unseen") forbid (principal, action == Action::"see", resource == Tool::"hello");'
+    )
+    office.call_sync("hello", {}, agent="writer")
+
     async def act(visitor: Visitor) -> Any:
         made = visitor.operator.tokens.make("looks", ["policies:read"], agent="writer")
         await visitor.sign_in(token=made.text)
@@ -181,4 +187,5 @@ def test_without_admin_the_page_shows_the_own_agent_and_offers_nothing(office: K
     own, other, tried = visit(office, act, signed_in=False)
     assert "fs.write:./out" in own
     assert "Withdraw" not in own
+    assert ("no such tool" in own, "unseen" in own) == (True, False)
     assert (other, tried) == (404, 403)
