@@ -491,8 +491,9 @@ class Dispatcher:
         )
 
     def _fitting(self, place: Placement, among: "Iterable[_Known]" = ()) -> "Iterator[WorkerSession]":
-        """The workers that could run a call, full or not; another is the first each time."""
-        self._turn = (self._turn + 1) % (len(self._all) or 1)
+        """The workers that could run a call, full or not; of many, another is the first each time."""
+        if len(self._all) > _COMPARED:
+            self._turn = (self._turn + 1) % len(self._all)
         for known in among or chain(islice(self._all, self._turn, None), islice(self._all, self._turn)):
             session = known.current
             if (

@@ -54,7 +54,7 @@ def test_a_cookie_counts_on_every_server_with_the_key_until_it_ends() -> None:
         assert not one.is_tab(second, tab)  # of another session
         assert not stranger.is_tab(found, tab)
         assert not one.is_tab(found, tab[:-1] + ("A" if tab[-1] != "A" else "B"))
-        for at in range(0, len(begun.cookie), 7):
+        for at in range(0, len(begun.cookie) - 1, 7):  # some bits of the last character say nothing
             changed = begun.cookie[:at] + ("A" if begun.cookie[at] != "A" else "B") + begun.cookie[at + 1 :]
             assert await one.find(changed) is None
         text = tokens.make("page", ["call"], agent="ada").text
