@@ -123,7 +123,10 @@ def test_the_calls_of_a_session_are_shown_as_on_the_page(keep: Keep) -> None:
     keep.call_sync("read_mail", {"folder": 1}, agent="ada", session="chat", conversation="thread")
     keep.call_sync("read_mail", {}, agent="eve", session="chat")
     assert "hint: name one: --agent ada" in run("sessions", "show", "chat", status=1).stderr
-    shown = data("sessions", "show", "chat", "--agent", "ada")
+    for _ in range(100):  # arguments and results are stored a moment after the call
+        shown = data("sessions", "show", "chat", "--agent", "ada")
+        if all(one["sent_bytes"] and one["shown_bytes"] for one in shown["items"][:2]):
+            break
     assert [(one["outcome"], one["changes"]) for one in shown["items"]] == [
         ("ok", []),
         ("ok", ["opened"]),
