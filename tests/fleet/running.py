@@ -242,7 +242,10 @@ class RogueServer:
 
     async def open(self, **changed: Any) -> None:
         """Open a session; the tap hears announcements."""
-        self.boot = read_announce(await self.tap.next(ANNOUNCE))[0].boot
+        announced = None
+        while announced is None or announced.worker != self.worker.raw:  # others may share the NATS server
+            announced, _ = read_announce(await self.tap.next(ANNOUNCE))
+        self.boot = announced.boot
         await self.tap.hear(subjects.to_server(self.key.public, self.reply, "*"))
         opening = self.opening(**changed)
         await self.send(opening.frame)

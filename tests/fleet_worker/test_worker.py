@@ -78,9 +78,10 @@ async def ready(server: Server, *names: str) -> None:
 
 
 async def busy(server: Server, name: str, count: int) -> None:
-    """Until a worker has so many calls."""
+    """Until a worker has so many calls, also of an earlier session: a slow one may be greeted twice."""
     dispatcher = await server.dispatcher()
-    await until(lambda: (one := dispatcher.workers[name][1]) is not None and len(one.pending_jobs) >= count)
+    (known,) = (one for one in dispatcher._known.values() if one.trusted.name == name)
+    await until(lambda: sum(len(one.pending_jobs) for one in known.sessions) >= count)
 
 
 def is_there(process: int) -> bool:
