@@ -131,6 +131,7 @@ def test_a_chosen_period_stays_and_without_one_the_calls_choose_it(busy: Keep) -
         ["1"],
         ["24"],
     ]
+    assert "hours must be one of 1, 6, 24, 168" in overview(busy, "/ui/?hours=5")
 
 
 @pytest.mark.spec("WEB-2")

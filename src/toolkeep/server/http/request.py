@@ -80,7 +80,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "boolean":
             return "must be true or false"
         if self.choices:
-            return f"must be one of {', '.join(self.choices)}"
+            return f"must be one of {', '.join(filter(None, self.choices))}"
         return f"must have {self.shortest} to {self.longest} characters of the documented form"
 
 

@@ -1,7 +1,7 @@
 """Agents: what each holds and did, a matrix of what each may do with each tool, and a page for each agent.
 
-There stand its tools, those that it called first, and what it holds is withdrawn and restored, by a confirmed
-act.
+The page of an agent lists the tools that it called, then the others; there a confirmed act withdraws and
+restores what it holds.
 """
 
 import asyncio
