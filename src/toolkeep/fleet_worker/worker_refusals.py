@@ -38,4 +38,5 @@ class Refusals:
             kind = (one.what, one.reason, one.server)
             if kind in self._counts:
                 before = self._recorded.get((told, *kind), 0)
-                self._recorded[told, *kind] = max(before, one.count)
+                # No more than there are: a stolen key of the server could hide what is refused later.
+                self._recorded[told, *kind] = max(before, min(one.count, self._counts[kind]))

@@ -476,6 +476,8 @@ def test_a_flood_of_kinds_fills_neither_a_heartbeat_nor_a_log() -> None:
     counts = refusals.counts("")
     assert len(counts) == REFUSAL_KINDS
     assert (counts[-1].reason, sum(one.count for one in counts)) == ("of many other kinds", 1000)
+    for _ in range(4):
+        refusals.add("frame", "kind 1")
     for said in (RefusalCount("frame", "kind 1", "", count) for count in (5, 1)):
         refusals.note_recorded("", (said, RefusalCount("frame", "own", "", 1)))
     assert (refusals.counts("")[1].recorded, len(refusals._recorded)) == (5, 1)
