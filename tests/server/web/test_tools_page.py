@@ -1,4 +1,4 @@
-"""The list of tools with the calls of each."""
+"""The list of tools with the calls of each, and the page of one."""
 
 import re
 
@@ -48,3 +48,31 @@ def test_who_may_not_read_the_log_is_told_no_numbers(busy: Keep) -> None:
     told, untold = visit(busy, act)
     assert ("/ui/audit?" in told, "Calls, 7 days" in told) == (True, True)
     assert ("/ui/audit?" in untold, "Calls, 7 days" in untold) == (False, False)
+
+
+POST = {
+    "type": "object",
+    "required": ["to"],
+    "properties": {
+        "to": {"type": "string", "description": "The address."},
+        "key": {"type": "string", "format": "password", "description": "The key."},
+        "copies": {"type": ["array", "null"], "items": {"type": "string"}, "default": None},
+        "tries": {"type": "integer", "minimum": 1, "default": 3, "description": "How often."},
+    },
+}
+
+
+@pytest.mark.parametrize("scopes", [["tools:read", "call"], ["tools:read"]], ids=["with a form", "without"])
+def test_each_parameter_is_told_once_and_whole(keep: Keep, scopes: list[str]) -> None:
+    keep.register({"name": "post", "description": "Post it.", "parameters": POST})
+
+    async def act(visitor: Visitor) -> str:
+        token = visitor.operator.tokens.make("reader", scopes, agent="operator").text
+        await visitor.sign_in(token=token)
+        return (await visitor.get("/ui/tools/post")).body.decode()
+
+    told = visit(keep, act, signed_in=False).partition('id="forms-title"')[0]
+    assert ('id="try"' in told, 'id="parameters-title"' in told) == ("call" in scopes, "call" not in scopes)
+    plain = re.sub(r"<[^>]+>", "|", told)
+    for word in ("to", "required", "The address.", "key", "secret", "The key.", "default null", "default 3"):
+        assert len(re.findall(rf"\|{word}\|", plain)) == 1, word

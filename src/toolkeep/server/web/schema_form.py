@@ -88,10 +88,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def placeholder(self) -> str:
-        """What it is without input."""
-        if self.default is not msgspec.UNSET and self.default is not None:
-            text = self.default if isinstance(self.default, str) else json.dumps(self.default)
-            return f"{text} (default)"[:200]
+        """How to write what its type alone does not tell."""
         return {"json": "JSON", "any": "text, or JSON", "moment": "2026-01-31T12:00:00Z"}.get(self.kind, "")
 
     def row(self, index: int) -> "Field":

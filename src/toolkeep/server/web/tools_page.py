@@ -1,11 +1,9 @@
-"""The tool list, and one tool with signature, versions and provider formats."""
+"""The tool list, and one tool with its calls, parameters, versions and provider formats."""
 
 import asyncio
 from collections import Counter
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
-
-import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import SourceKind
@@ -186,7 +184,7 @@ def show(service: Service, request: PageRequest, name: str) -> Response:
         view=view,
         **review_data(keep, request, tool),
         definition=view.definition,
-        signature=_signature(view, list(every_field(fields))),
+        returns=_returns(view.definition),
         fields=list(every_field(fields)),
         forms=[
             (key, _PROVIDERS[key], form)
@@ -198,26 +196,17 @@ def show(service: Service, request: PageRequest, name: str) -> Response:
         is_stored=is_stored,
         may_write=caller.has_scope(Scope.TOOLS_WRITE),
         may_edit=is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions,
-        may_call=caller.has_scope(Scope.CALL),
+        has_form=caller.has_scope(Scope.CALL) and tool.state is not ToolState.QUARANTINED,
         **attempt_data(Attempt(tool=tool, fields=fields)),
         **flow_data(keep, caller, tool),
     )
 
 
-def _signature(view: tool_routes.ToolView, fields: list[Any]) -> str:
-    """A readable signature of a tool."""
-    result = view.definition.get("output_schema")
-    kind = result.get("type", "") if isinstance(result, dict) else ""
-    gives = f" → {kind or view.definition.get('result_type', '')}".removesuffix(" → ")
-    lines = [
-        f"  {one.group}{one.name}{'' if one.is_required else '?'}: {one.type}{_default(one)},"
-        for one in fields
-    ]
-    return "\n".join([f"{view.tool.name}(", *lines, f"){gives}"]) if lines else f"{view.tool.name}(){gives}"
-
-
-def _default(field: Any) -> str:
-    return "" if field.default is msgspec.UNSET else f" = {msgspec.json.encode(field.default).decode()}"
+def _returns(definition: dict[str, Any]) -> str:
+    """The type of its result, as far as it is declared."""
+    schema = definition.get("output_schema")
+    kind = schema.get("type", "") if isinstance(schema, dict) else ""
+    return " | ".join(kind) if isinstance(kind, list) else str(kind or definition.get("result_type", ""))
 
 
 async def _enable(service: Service, request: PageRequest) -> Response:
