@@ -97,7 +97,7 @@ def test_weighing_ends_where_it_is_too_much(inside: bytes, monkeypatch: pytest.M
 @pytest.mark.parametrize("form", [bytes, bytearray, memoryview])
 def test_what_is_too_much_is_refused_before_it_is_parsed(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[Any] = []
-    monkeypatch.setattr(frames, "_decode", parsed.append)
+    monkeypatch.setattr(frames, "read_strict", parsed.append)
     for inside in (b"1," * 1_000_001, b"[]," * 100_001, b'"",' * 1_000_001, b"[" * 501):
         with pytest.raises(FrameRefused):
             parse(form(b'{"ok":[' + inside + b"1]}"))

@@ -66,13 +66,13 @@ def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.Mo
 
 def test_too_many_values_end_the_call_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    decode = frames._decode
+    read = frames.read_strict
 
     def noted(body: Any) -> Any:
         parsed.append(len(body))
-        return decode(body)
+        return read(body)
 
-    monkeypatch.setattr(frames, "_decode", noted)
+    monkeypatch.setattr(frames, "read_strict", noted)
     body = b'{"ok":[' + b"1," * OUTPUT_VALUES + b"1]}"
     reply = Pretender([*GREETING, body], output_bytes=len(body)).ask()
     assert (reply.ending, max(parsed) < LARGE_ANSWER_BYTES) == (Ending.BROKEN, True)

@@ -24,6 +24,7 @@ from toolkeep.flow.meter import Caller, Reserved
 from toolkeep.flow.session_state import Earlier, Origin, SessionState
 from toolkeep.flow.session_store import MemorySessionStates
 from toolkeep.flow.tracker import REMOTE, Flow
+from toolkeep.json_values.reading import read_canonical
 
 ToolOf = Callable[["RecordedDecision"], RegisteredTool | None]
 """Looks up the tool of a recorded call; None if it is gone or changed."""
@@ -348,6 +349,6 @@ def _host(touch: str) -> str:
 def _decoded(body: bytes | None) -> Any:
     """The data of a body; UNSET if it is not stored, or not JSON."""
     try:
-        return UNSET if body is None else msgspec.json.decode(body)
-    except msgspec.DecodeError:
+        return UNSET if body is None else read_canonical(body)
+    except ValueError:
         return UNSET

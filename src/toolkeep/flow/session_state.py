@@ -24,6 +24,7 @@ from toolkeep.flow.known_values import KnownValues
 from toolkeep.flow.result_reader import FORMS, Found, ResultReader
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.pointers import Place, escaped, pointer_at, steps_of
+from toolkeep.json_values.reading import read_canonical
 from toolkeep.limits import KIB
 
 SAID_BYTES: Final = 12 * KIB
@@ -274,7 +275,7 @@ class SessionState:
             reader, body, own, size = self._waiting.pop(0)
             self._waiting_bytes -= size
             most -= size
-            self._know(reader.read(msgspec.json.decode(body)), own)
+            self._know(reader.read(read_canonical(body)), own)
 
     def _know(self, found: Found, own: Own) -> None:
         if found.outside:

@@ -6,10 +6,9 @@ It decides nothing: a value that is found nowhere is asked about just the same.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from toolkeep.flow.session_state import Earlier, SessionState
 from toolkeep.json_values.pointers import Place, pointer_at
+from toolkeep.json_values.reading import read_canonical
 from toolkeep.limits import KIB
 
 _SEARCHED_BYTES: Final = 256 * KIB
@@ -41,7 +40,7 @@ def find_source(session: SessionState, value: Any, body_of: BodyOf) -> Source | 
 def _in_result(earlier: Earlier, wanted: str, body_of: BodyOf) -> Source | None:
     try:
         body = body_of(earlier.result_hash.hex())
-        result = msgspec.json.decode(body) if len(body) <= _SEARCHED_BYTES else None
+        result = read_canonical(body) if len(body) <= _SEARCHED_BYTES else None
     except (KeyError, OSError, ValueError):  # not kept, or not JSON
         return None
     waiting: list[tuple[Place, Any]] = [(None, result)]

@@ -7,17 +7,15 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from toolkeep.calls import CheckedOutput, RawOutput, Refusal, refuse
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Normalization
 from toolkeep.errors import Code
 from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_data
+from toolkeep.json_values.reading import read_canonical
 from toolkeep.limits import LARGE_OUTPUT, OUTPUT_CAP_BYTES
 
 _CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
-_from_json: Final = msgspec.json.Decoder().decode
 
 Normalizers = Mapping[str, Callable[[Any], Any]]
 """Custom normalizers by tool name: they map equal results to the same JSON value."""
@@ -121,7 +119,7 @@ def _json_data(value: Any, name: str) -> tuple[Any, bytes, Any]:
     except NotData as error:
         raise _Unfit(f"Tool '{name}' returned something that is not JSON: {error}") from error
     # A string is immutable, so it is shared: it saves copying up to a hundred megabytes.
-    return value if type(value) is str else _from_json(body), body, data
+    return value if type(value) is str else read_canonical(body), body, data
 
 
 def _customized_data(value: Any, name: str, normalizers: Normalizers) -> tuple[Any, bytes, Any]:

@@ -53,7 +53,13 @@ def call(number: int) -> list[dict[str, Any]]:
     if number % 14 == 4:
         return [{**invoked, "status": "repeated", "repeats": f"{number - 1:032x}"}]
     if number % 14 == 13:
-        late = {"type": "AnsweredLate", "call": name, "status": "error", "codes": ["ACODE-TSR-033"]}
+        late: dict[str, Any] = {
+            "type": "AnsweredLate",
+            "call": name,
+            "status": "error",
+            "codes": ["ACODE-TSR-033"],
+        }
+        late["is_settled"] = number % 3 == 0
         return [invoked, decided, {**ended, "status": "error", "codes": ["ACODE-TSR-040"]}, late]
     return [invoked, decided, ended]
 

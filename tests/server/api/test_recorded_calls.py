@@ -12,6 +12,8 @@ pytestmark = pytest.mark.spec("WEB-2")
 
 INVOKED = {"type": "ToolInvoked", "agent": "a", "tool": "t"}
 DONE = {"type": "ToolCompleted", "status": "error"}
+UNKNOWN = {**DONE, "codes": ["ACODE-TSR-040"]}
+LATE = {"type": "AnsweredLate", "status": "error", "is_settled": False}
 
 
 def summary(*records: dict[str, Any]) -> CallSummary:
@@ -20,22 +22,26 @@ def summary(*records: dict[str, Any]) -> CallSummary:
 
 
 @pytest.mark.parametrize(
-    ("last", "outcome"),
+    ("later", "outcome"),
     [
-        ({}, "under way"),
-        ({**INVOKED, "status": "repeated", "repeats": "0" * 32}, "repeated"),
-        ({**INVOKED, "status": "error", "codes": ["ACODE-TSR-004"]}, "refused"),
-        ({**DONE, "status": "ok"}, "ok"),
-        ({**DONE, "status": "pending"}, "pending"),
-        ({**DONE, "codes": ["ACODE-TSR-032"]}, "error"),
-        ({**DONE, "codes": ["ACODE-TSR-040"]}, "unknown"),
-        ({**DONE, "codes": ["ACODE-TSR-031"]}, "refused"),
-        ({"type": "AnsweredLate", "status": "error", "codes": ["ACODE-TSR-033"]}, "error"),
-        ({"type": "AnsweredLate", "status": "ok", "is_settled": True}, "ok"),
+        ([], "under way"),
+        ([{**INVOKED, "status": "repeated", "repeats": "0" * 32}], "repeated"),
+        ([{**INVOKED, "status": "error", "codes": ["ACODE-TSR-004"]}], "refused"),
+        ([{**DONE, "status": "ok"}], "ok"),
+        ([{**DONE, "status": "pending"}], "pending"),
+        ([{**DONE, "codes": ["ACODE-TSR-032"]}], "error"),
+        ([UNKNOWN], "unknown"),
+        ([{**DONE, "codes": ["ACODE-TSR-031"]}], "refused"),
+        ([UNKNOWN, {**LATE, "status": "error", "codes": ["ACODE-TSR-032"], "is_settled": True}], "error"),
+        ([UNKNOWN, {**LATE, "status": "error", "codes": ["ACODE-TSR-033"]}], "unknown"),
+        ([UNKNOWN, {**LATE, "status": "ok", "is_settled": True}], "ok"),
+        ([{**DONE, "status": "ok"}, {**LATE, "status": "error", "codes": ["ACODE-TSR-032"]}], "ok"),
     ],
 )
-def test_a_list_tells_the_outcome_that_the_page_of_the_call_tells(last: dict[str, Any], outcome: str) -> None:
-    records = [{**one, "call": "0" * 32} for one in (INVOKED, last) if one]
+def test_a_list_tells_the_outcome_that_the_page_of_the_call_tells(
+    later: list[dict[str, Any]], outcome: str
+) -> None:
+    records = [{**one, "call": "0" * 32} for one in (INVOKED, *later)]
     assert summary(*records).outcome == outcome
     assert verdict_of(records).outcome == {"error": "failed"}.get(outcome, outcome)
 

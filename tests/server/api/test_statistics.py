@@ -15,6 +15,9 @@ from toolkeep.host.clock import stamp
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.server.api.statistics import Statistics
 
+UNKNOWN = {"codes": [Code.OUTCOME_UNKNOWN]}
+LATE = {"type": "AnsweredLate", "is_settled": True}
+
 
 @tool(side_effects=["None"])
 def half(number: int) -> float:
@@ -66,17 +69,24 @@ def test_what_went_well_failed_and_was_refused_is_counted_apart(project: Path) -
 
 
 @pytest.mark.parametrize(
-    ("last", "failed"),
+    ("later", "failed", "refused"),
     [
-        ({"type": "ToolCompleted", "codes": [Code.TOOL_FAILED]}, 1),
-        ({"type": "ToolCompleted", "codes": [Code.OUTCOME_UNKNOWN]}, 1),
-        ({"type": "ToolCompleted", "codes": [Code.CIRCUIT_OPEN]}, 0),
-        ({"type": "Approval", "codes": [Code.CANCELLED]}, 0),
+        ([{"codes": [Code.TOOL_FAILED]}], 1, 0),
+        ([UNKNOWN], 1, 0),
+        ([{"codes": [Code.CIRCUIT_OPEN]}], 0, 1),
+        ([{"type": "Approval", "codes": [Code.CANCELLED]}], 0, 1),
+        ([UNKNOWN, {**LATE, "status": "ok"}], 0, 0),
+        ([UNKNOWN, {**LATE, "codes": [Code.TOOL_FAILED]}], 1, 0),
+        ([UNKNOWN, {**LATE, "codes": [Code.CANCELLED], "is_settled": False}], 1, 0),
+        ([{"status": "ok"}, {**LATE, "status": "ok", "is_settled": False}], 0, 0),
     ],
 )
-def test_a_call_counts_as_refused_if_the_list_of_calls_says_so(last: dict[str, Any], failed: int) -> None:
+def test_a_call_counts_once_and_as_the_list_of_calls_tells_it(
+    later: list[dict[str, Any]], failed: int, refused: int
+) -> None:
     keep = Keep()
-    said = ({"type": "ToolInvoked", "tool": "half", "agent": "ada"}, {**last, "status": "error"})
+    ended = {"type": "ToolCompleted", "status": "error"}
+    said = ({"type": "ToolInvoked", "tool": "half", "agent": "ada"}, *({**ended, **one} for one in later))
     of_call = {"call": "1" * 32, "time": stamp(time.time())}
 
     async def append() -> None:
@@ -85,7 +95,7 @@ def test_a_call_counts_as_refused_if_the_list_of_calls_says_so(last: dict[str, A
     asyncio.run(append())
     for counted in (Statistics().by_tool(keep), Statistics().by_agent(keep)):
         (one,) = counted.values()
-        assert (one.calls, one.failed, one.refused) == (1, failed, 1 - failed)
+        assert (one.calls, one.failed, one.refused) == (1, failed, refused)
 
 
 def test_a_failed_call_counts_with_the_time_that_it_took(project: Path) -> None:

@@ -23,8 +23,7 @@ from toolkeep.audit.errors import AuditBroken
 from toolkeep.audit.kept_refusal import ReadBody
 from toolkeep.limits import INDEXED_RECORDS, SCANNED_RECORDS
 from toolkeep.server.api.recorded_calls import (
-    UNSUCCESSFUL,
-    UNSUCCESSFUL_OUTCOMES,
+    STATUSES,
     CallFilters,
     CallSummary,
     call_of,
@@ -343,7 +342,7 @@ def _conditions(filters: CallFilters, agent: str | None, *, tells_why: bool) -> 
     if filters.code is not None:
         wanted.append((f"codes IN {_WITH_MEMBER}", [filters.code]))
     if filters.status is not None:
-        outcomes = UNSUCCESSFUL_OUTCOMES if filters.status == UNSUCCESSFUL else (filters.status,)
+        outcomes = STATUSES.get(filters.status, (filters.status,))
         marks = ",".join("?" * len(outcomes))
         known = f"(SELECT id FROM names WHERE text IN ({marks}))"  # noqa: S608 -- marks
         status = f"(outcome IN {known} OR decisions IN {_WITH_MEMBER})"

@@ -16,8 +16,10 @@ from toolkeep.errors import NOT_BEGUN, TITLES, Code, StoreUnavailable
 _ENDS: Final = ("ToolCompleted", "AnsweredLate")
 """The kinds of records that end a call that was run."""
 UNSUCCESSFUL: Final = "unsuccessful"
-"""The status that finds calls of each of these outcomes, which have a reason."""
+"""The status that finds calls without a result, which have a reason."""
 UNSUCCESSFUL_OUTCOMES: Final = ("refused", "error", "unknown")
+STATUSES: Final = {UNSUCCESSFUL: UNSUCCESSFUL_OUTCOMES, "error": ("error", "unknown")}
+"""The statuses that find calls of more than one outcome; figures count an unknown outcome as failed."""
 RUN_TIME: Final = r"[0-9]{1,9}(\.[0-9]{1,3})?"
 """Milliseconds as a filter has them: many tools run for less than one."""
 
@@ -180,14 +182,15 @@ class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def statuses(self) -> set[str]:
-        """The statuses that find it: its outcome, and what policy said."""
+        """The statuses that find it: its outcome, those that it is one of, and what policy said."""
         found = {self.outcome, *(one.decision for one in self.records)}
-        return found | {UNSUCCESSFUL} if self.outcome in UNSUCCESSFUL_OUTCOMES else found
+        return found | {status for status, outcomes in STATUSES.items() if self.outcome in outcomes}
 
     @property
     def outcome(self) -> str:
         """Its outcome; `under way` if it has none yet, empty for a record of the log about itself."""
-        last = self.newest
+        told = (one for one in self.records if one.status or one.type != "AnsweredLate")
+        last = next(told, self.newest)
         if last.status in ("ok", "error", "pending", "repeated"):
             return outcome_of(last.type, last.status, last.codes)
         return "under way" if last.call else ""
@@ -282,6 +285,8 @@ def summary_of(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummar
     agent, tool = owners.get(call, ("", ""))
     decision = said.get("decision") or ""
     decision = str(decision.get("decision", "")) if isinstance(decision, dict) else str(decision)
+    status = str(said.get("status") or decision or said.get("outcome") or _approved(said))
+    is_idle = said.get("type") == "AnsweredLate" and not said.get("is_settled")
     return RecordSummary(
         index=entry.index,
         time=str(said.get("time", "")),
@@ -289,7 +294,7 @@ def summary_of(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummar
         call=call,
         tool=tool,
         agent=agent,
-        status=str(said.get("status") or decision or said.get("outcome") or _approved(said)),
+        status="" if is_idle else status,  # its call ended otherwise, or its outcome stays unknown
         decision=decision,
         codes=[str(code) for code in said.get("codes", ())],
         session=str(said.get("session", "")) if said.get("type") == "ToolInvoked" else "",

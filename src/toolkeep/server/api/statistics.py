@@ -137,6 +137,8 @@ class _Counts:
         """The calls of all minutes, by agent and tool."""
         self.since = 0.0
         self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._unknown: OrderedDict[str, tuple[int, str, str]] = OrderedDict()
+        """Minute, tool and agent of calls with an unknown outcome, which a late answer may settle."""
         self._last = -1
 
     def follow(self, log: ReadableLog, oldest: float, most: int) -> Iterator[int]:
@@ -175,6 +177,8 @@ class _Counts:
         status = said.get("status")
         if status not in ("ok", "error") or not call:
             return
+        if said.get("type") == "AnsweredLate" and not (said.get("is_settled") and self._take_back(call)):
+            return
         minute = self.minutes.setdefault(_minute(entry), _Minute())
         tool, agent = self._owners.pop(call, ("", ""))
         duration = said.get("execute_us")
@@ -184,6 +188,10 @@ class _Counts:
         codes = [str(code) for code in said.get("codes") or ()]
         outcome = outcome_of(str(said.get("type")), status, codes)
         minute.calls[agent, tool, outcome] += 1
+        if outcome == "unknown":
+            self._unknown[call] = _minute(entry), tool, agent
+            if len(self._unknown) > _CALLS:
+                self._unknown.popitem(last=False)
         of_week = self.week.setdefault((agent, tool), CallCounts())
         of_week.count(outcome)
         of_week.last_call_at = at = _time(entry)
@@ -196,6 +204,17 @@ class _Counts:
             of_week.refused_at, of_week.refused_call, of_week.refused_code = at, call, code
         else:
             minute.failed += 1
+
+    def _take_back(self, call: str) -> bool:
+        """Count a call with an unknown outcome no longer, as its outcome follows; whether it was counted."""
+        when, tool, agent = self._unknown.pop(call, (0, "", ""))
+        if (minute := self.minutes.get(when)) is None:
+            return False
+        minute.failed -= 1
+        minute.calls -= Counter([(agent, tool, "unknown")])
+        self.week[agent, tool].count("unknown", -1)
+        self._owners[call] = tool, agent
+        return True
 
 
 class Statistics:
