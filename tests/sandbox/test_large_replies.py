@@ -13,6 +13,7 @@ import pytest
 from tests.sandbox.test_progress_frames import GREETING, STEP, Pretender
 from toolkeep.execution import http_call
 from toolkeep.execution.persistent import persistent_runner
+from toolkeep.json_values import reading
 from toolkeep.limits import LARGE_ANSWER_BYTES, OUTPUT_VALUES
 from toolkeep.mcp_client import http_session, stdio_transport, transport
 from toolkeep.mcp_client.http_session import HttpSession
@@ -66,7 +67,7 @@ def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.Mo
 
 def test_too_many_values_end_the_call_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    read = frames.read_strict
+    read = reading.read_strict
 
     def noted(body: Any) -> Any:
         parsed.append(len(body))
