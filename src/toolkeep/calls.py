@@ -661,8 +661,8 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     touched: tuple[TouchedThing, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
     """Granted scopes (kind, and real path or host) that the call takes without naming a resource."""
-    asks: bool = False
-    """Whether a policy requires approval (`@ask`)."""
+    asks: tuple[str, ...] = ()
+    """Why a policy that permits the call requires approval (`@ask`), in words."""
     asked_by: tuple[str, ...] = ()
     """Why a policy forbids the call unless a person approves it, in words."""
     flow: Any = None

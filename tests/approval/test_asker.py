@@ -128,7 +128,7 @@ REASONS = {
     "paranoid": "its danger is low, and approvals.paranoid is set",
     "always": "the tool requires confirmation",
     "confirm": "the caller requires confirmation",
-    "policy": "a policy requires approval",
+    "policy": "policy 'ask-first' requires approval",
 }
 
 

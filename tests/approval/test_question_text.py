@@ -25,7 +25,7 @@ QUESTION = Question(
     argument_hash="a",
     grant_hash="g",
     danger="medium",
-    why=("its danger is medium", "a policy requires approval"),
+    why=("its danger is medium", "policy 'careful' requires approval"),
     arguments='{"path": "notes/a.txt", "content": "one\\ntwo", "key": "(secret, 12 characters)"}',
     touches=("fs.write:/srv/notes/a.txt",),
     difference="--- a\n+++ a\n@@ -1 +1 @@\n-one\n+two",
@@ -59,7 +59,7 @@ Tool:         save_note
 Version:      1.2.0
 Danger:       medium
 Why:          its danger is medium
-Why:          a policy requires approval
+Why:          policy 'careful' requires approval
 Expires:      1970-01-12 13:51:40 UTC, in 4 min 40 s"""
 
 

@@ -416,7 +416,9 @@ def test_a_forbid_that_yields_needs_a_person_and_never_permits(tmp_path: Path) -
         with open_keep(project=tmp_path, built_in=False, policies=policies, approver=approver) as keep:
             keep.register(*TOOLS)
             assert keep.call_sync(tool_name, {}).code is code
-    assert [(question.tool, question.why) for question in asked] == [("heads", ("look first",))]
+    assert [(question.tool, question.why) for question in asked] == [
+        ("heads", ("policy 'y' requires approval: look first",))
+    ]
 
 
 @pytest.mark.spec("FLO-7")

@@ -449,7 +449,7 @@ def test_whether_a_person_would_be_asked_is_said_and_nobody_is() -> None:
     call = ("policy", "explain", "write_note", '{"path": "a.txt"}', "--agent", "writer")
     text = shown(*call, has=files(policies, config=WRITER))
     assert text.split("\n\n")[-1] == (
-        "Approval would be required: its danger is medium; a policy requires approval\n"
+        "Approval would be required: its danger is medium; policy 'careful' requires approval\n"
     )
     assert "permit 'careful' (<home>/.agent/policies/main.cedar:3:1) holds, and requires approval" in text
     with folder_with_files(files(policies, config=WRITER)) as (_, home):
@@ -773,7 +773,7 @@ def test_a_question_that_is_spared_is_explained() -> None:
     told = data(*call, has=files(SILENT))[1]
     assert told["asks"] == {"why": [], "acts": 0, "earlier": "", "spared_by": ["known"]}
     asked = data(*call[:3], '{"name": "Bob"}', has=files(SILENT))[1]["asks"]
-    assert (asked["why"], asked["spared_by"]) == (["a policy requires approval"], [])
+    assert (asked["why"], asked["spared_by"]) == (["policy 'ask' requires approval"], [])
 
 
 def test_a_silent_policy_that_spares_nothing_is_noted() -> None:

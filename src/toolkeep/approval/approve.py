@@ -58,13 +58,16 @@ from toolkeep.json_values.pointers import escaped
 from toolkeep.limits import APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
 from toolkeep.text.display import HIDDEN, shorten, visible_lines
 
+ADVICE: Final = "; its author adds "
+"""What parts the reason of a tool that declares nothing from the line that declares it."""
+
 
 def danger_reason(tool: RegisteredTool) -> str:
     """Why approval is required, if the danger level is the reason."""
     if not tool.is_undeclared:
         return f"its danger is {tool.danger.value}"
     line = declaration(tool.definition, tool.runner)
-    return f"it declares no side effects, so its danger is {tool.danger.value}; its author adds {line}"
+    return f"the tool declares no side effects, so its danger is {tool.danger.value}{ADVICE}{line}"
 
 
 def reasons_of_tool(tool: RegisteredTool, danger: Danger, *, is_paranoid: bool) -> Iterator[str]:
@@ -371,13 +374,12 @@ class ApprovalGate:
             danger = Danger.SAFE
         if danger is Danger.SAFE and not confirms and not call.asks and not call.asked_by:
             return ()
-        reasons = (
-            *((True, reason) for reason in call.asked_by),
-            *((True, one) for one in reasons_of_tool(call.tool, danger, is_paranoid=self._is_paranoid)),
-            (call.request.options.requires_confirmation, "the caller requires confirmation"),
-            (call.asks, "a policy requires approval"),
+        return (
+            *call.asked_by,
+            *reasons_of_tool(call.tool, danger, is_paranoid=self._is_paranoid),
+            *(("the caller requires confirmation",) if call.request.options.requires_confirmation else ()),
+            *call.asks,
         )
-        return tuple(reason for holds, reason in reasons if holds)
 
     async def _remembered_approval(self, call: PermittedCall, question: Question) -> Approval | None:
         """An earlier approval that covers the call: for this session, or as a rule."""

@@ -16,7 +16,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 from toolkeep.definitions.vocabulary import ToolState, TouchForm
 from toolkeep.keep.keep import Keep
-from toolkeep.policy.authorize import Authorizer
+from toolkeep.policy.authorize import Authorizer, asking_reason
 from toolkeep.policy.callable_tools import lacking
 from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.cedar_schema import CALL
@@ -98,7 +98,7 @@ def _permitted(keep: Keep, authorizer: Authorizer, agent: str, tool: RegisteredT
     asking = authorizer.may_ask_by(agent, tool)
     why = [
         *reasons_of_tool(tool, tool.danger, is_paranoid=keep.is_paranoid),
-        *(f"policy '{one.id}' asks{f': {one.reason}' if one.reason else ''}" for one in asking),
+        *map(asking_reason, asking),
     ]
     applying = authorizer.active_policies.engine.policies.applying(CALL, tool.definition, agent)
     reading = tuple(one.id for one in applying if not one.id.startswith(OURS) and _reads_call(one))

@@ -666,8 +666,8 @@ class Authorizer:
             decision=decision,
             touched=tuple(touched),
             held=self._whole_grants(plan, agent.effective_grant, touched),
-            asks=verdict.asks,
-            asked_by=tuple(_reason(engine.policies.by_id[policy]) for policy in verdict.yielding),
+            asks=_asking(engine.policies, verdict.policies) if verdict.asks else (),
+            asked_by=_asking(engine.policies, verdict.yielding),
             flow=facts.flow,
             is_spared=self.flow is not None and self.flow.settings.spares(verdict.yielding),
             grant_hash=_bound(request, agent.grant_hash(decision.policy_set_hash)),
@@ -748,9 +748,16 @@ def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies, adv
     return refuse(request, Code.NOT_PERMITTED, message, fix)
 
 
-def _reason(policy: Policy) -> str:
-    """Why a person is asked, where a policy forbids the call otherwise."""
-    return policy.reason or f"policy '{policy.id}' forbids it unless a person approves"
+def _asking(policies: Policies, ids: Iterable[str]) -> tuple[str, ...]:
+    """Why a person is asked, of those that ask."""
+    return tuple(asking_reason(policy) for one in ids if (policy := policies.by_id[one]).asks)
+
+
+def asking_reason(policy: Policy) -> str:
+    """Why a policy asks a person; of one of toolkeep the reason alone, since no operator wrote its name."""
+    if policy.reason and policy.id.startswith(OURS):
+        return policy.reason
+    return f"policy '{policy.id}' requires approval" + (f": {policy.reason}" if policy.reason else "")
 
 
 def _ask(request: ToolCall) -> str:

@@ -91,7 +91,7 @@ def _mismatch(call: Example, outcome: PermittedCall | Refusal) -> str:
 
 def _wrongly_asked(asks: bool | str, outcome: PermittedCall) -> str:  # noqa: FBT001 -- as it was written
     asking: Collection[str] = outcome.decision.asked_by or ()
-    is_asked = bool(asking) or outcome.asks
+    is_asked = bool(asking or outcome.asks)
     if is_asked != bool(asks):
         because = f": {'; '.join(outcome.asked_by)}" if outcome.asked_by else ""
         return f"a policy asks a person{because}" if is_asked else "no policy asks a person"

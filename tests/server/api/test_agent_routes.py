@@ -68,7 +68,7 @@ def test_the_matrix_says_what_each_agent_may_do_with_each_tool_and_why(shop: Kee
     }
     verdicts = {cell: (one.verdict, one.why, one.depends_on) for cell, one in cells.items()}
     assert verdicts == {
-        ("ada", "price"): ("ask", "policy 'many' asks", ("many",)),
+        ("ada", "price"): ("ask", "policy 'many' requires approval", ("many",)),
         ("ada", "order"): ("ask", "its danger is medium", ()),
         ("bob", "price"): ("allow", "what it needs is granted, and nobody is asked", ()),
         ("bob", "order"): ("deny", "policy 'no-orders' forbids it: bob only looks", ()),

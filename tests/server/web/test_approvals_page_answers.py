@@ -30,7 +30,7 @@ def shut_down(host: str) -> str:
     return host
 
 
-@tool(danger="medium", effects="writes")
+@tool
 def invite(to: str, quick: bool = False, style: Annotated[str, Option()] = "a") -> str:
     """Invite somebody."""
     return to
@@ -65,6 +65,7 @@ def test_questions_are_answered_by_keys_one_after_the_other(
     # The most dangerous is the first; what is chosen stays.
     expect(page.locator(".waiting-list strong")).to_have_text(["shut_down", "send_mail", "order"])
     expect(page).to_have_title(re.compile(r"^\(3\) "))
+    expect(page.locator(".because")).to_have_text("Asked because the tool's danger is medium.")
     expect(page.get_by_text("Send a mail, which cannot be taken back.")).to_be_visible()
     expect(page.get_by_text("None: this is the first.")).to_be_visible()
     assert page.get_by_label("Argument body").inner_text() == BODY
@@ -205,6 +206,10 @@ def test_what_a_call_touches_comes_first_and_is_called_whole_only_if_it_is(
     expect(page.locator(".what").first).to_have_text(beginning)
     expect(page.locator(".for-what code")).to_have_text(re.compile(r'^\{ "to": "ada@example.org",'))
     expect(page.get_by_role("heading", name="The call, whole")).to_be_visible()
-    expect(page.get_by_text("Its danger is")).to_have_count(0)
+    expect(page.locator(".because")).to_have_text(
+        "Asked because the tool declares no side effects, so its danger is medium. "
+        'The author of the tool can declare them: @tool(effects="none") (or reads; writes with a danger)'
+    )
+    expect(page.locator("#question .danger-medium")).to_have_count(1)  # not said twice
     page.locator(".waiting-list a").nth(1).click()
     expect(page.get_by_role("heading", name="The call", exact=True)).to_be_visible()

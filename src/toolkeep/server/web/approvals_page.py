@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from toolkeep.approval.approve import ADVICE
 from toolkeep.approval.argument_summary import outline
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.server.api import approval_routes, audit_routes
@@ -241,6 +242,8 @@ async def _question_data(
     found = await _call_of(service, request, view) if view.state == "used" else None
     return {
         "chosen": view,
+        "because": [one.partition(ADVICE)[0] for one in view.why],
+        "advice": "".join(one.partition(ADVICE)[2] for one in view.why),
         "others": 0,
         "context": await approval_routes.approval_context(service, _session(request).approver, view.id),
         "outcome": str(found.records[-1].record.get("status", "")) if found else "",
