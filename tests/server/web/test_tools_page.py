@@ -41,13 +41,35 @@ def test_the_most_called_tools_come_first_where_that_is_chosen(busy: Keep, filte
 def test_who_may_not_read_the_log_is_told_no_numbers(busy: Keep) -> None:
     async def act(visitor: Visitor) -> list[str]:
         pages = [(await visitor.get("/ui/tools")).body.decode()]
-        token = visitor.operator.tokens.make("reader", ["tools:read"], agent="ada").text
+        token = visitor.operator.tokens.make("reader", ["tools:read", "call"], agent="operator").text
         await visitor.sign_in(token=token)
-        return [*pages, (await visitor.get("/ui/tools?sort=calls")).body.decode()]
+        paths = ("/ui/tools?sort=calls", "/ui/tools/count_up")
+        return pages + [(await visitor.get(path)).body.decode() for path in paths]
 
-    told, untold = visit(busy, act)
+    told, *untold = visit(busy, act)
     assert ("/ui/audit?" in told, "Calls, 7 days" in told) == (True, True)
-    assert ("/ui/audit?" in untold, "Calls, 7 days" in untold) == (False, False)
+    assert not any(word in page for page in untold for word in ("/ui/audit?", "7 days", "/ui/calls/"))
+
+
+def test_the_page_of_a_tool_leads_to_its_newest_calls(busy: Keep) -> None:
+    made = [busy.call_sync("add", {"a": number, "b": 1}, agent="operator") for number in range(4)]
+    refused = busy.call_sync("add", {"a": "much"}, agent="operator")
+
+    async def act(visitor: Visitor) -> list[str]:
+        return [(await visitor.get(f"/ui/tools/{name}")).body.decode() for name in ("add", "give_up")]
+
+    page, uncalled = visit(busy, act)
+    card = page.partition('id="calls-title"')[2].partition("</section>")[0]
+    assert re.findall(r'href="/ui/calls/(\w+)"', card) == [one.call_id for one in (refused, *reversed(made))]
+    links = re.findall(r'href="(/ui/audit[^"]*)">([^<]*)', card)
+    assert links == [
+        ("/ui/audit?tool=add", "All its calls"),
+        ("/ui/audit?tool=add&amp;hours=168", "6 calls"),
+        ("/ui/audit?tool=add&amp;status=refused&amp;hours=168", "2 refused"),
+    ]
+    assert card.count("refused</span>") == 1
+    assert "must be an integer" in card
+    assert "No call yet." in uncalled
 
 
 POST = {

@@ -12,8 +12,9 @@ from toolkeep.errors import NotAccepted
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import PAGE
 from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
-from toolkeep.server.api import review_routes, tool_routes
+from toolkeep.server.api import audit_routes, review_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
+from toolkeep.server.api.recorded_calls import CallFilters
 from toolkeep.server.api.statistics import CallCounts
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
@@ -37,6 +38,8 @@ _FACETS: Final = (
 _SORTS: Final = ("", "calls")
 """By category and name, or by relevance; or the most called first."""
 _SHOWN: Final = PAGE // 2
+_LATEST: Final = 5
+"""Calls on the page of a tool: few, since the form to try it stands below."""
 _PROVIDERS: Final = {
     "anthropic": "Anthropic",
     "openai": "OpenAI",
@@ -136,10 +139,6 @@ def locked_built_ins(keep: Keep) -> list[tuple[str, str]]:
     return [(name, next(tier.value for tier in Tier if includes_built_in(tier, name))) for name in missing]
 
 
-async def _show(service: Service, request: PageRequest) -> Response:
-    return show(service, request, request.names["name"])
-
-
 def review_data(keep: Keep, request: PageRequest, tool: RegisteredTool, **more: Any) -> dict[str, Any]:
     """What the page shows of a quarantined tool: the difference, to those who may accept it."""
     may_see = request.caller.has_scope(Scope.ADMIN) and tool.state is ToolState.QUARANTINED
@@ -171,9 +170,8 @@ async def _reject(service: Service, request: PageRequest) -> Response:
     return _again()
 
 
-def show(service: Service, request: PageRequest, name: str) -> Response:
-    """Render the page of one tool."""
-    keep, caller = service.keep, request.caller
+async def _show(service: Service, request: PageRequest) -> Response:
+    keep, caller, name = service.keep, request.caller, request.names["name"]
     view = tool_routes.show_tool(keep, caller, name)
     tool = tool_routes.find_tool(keep, caller, name)
     fields = fields_of(tool.definition.parameters, view.definition["parameters"])
@@ -199,7 +197,24 @@ def show(service: Service, request: PageRequest, name: str) -> Response:
         has_form=caller.has_scope(Scope.CALL) and tool.state is not ToolState.QUARANTINED,
         **attempt_data(Attempt(tool=tool, fields=fields)),
         **flow_data(keep, caller, tool),
+        **await _calls_of(service, caller, tool.name),
     )
+
+
+async def _calls_of(service: Service, caller: Caller, name: str) -> dict[str, Any]:
+    """The newest calls of a tool, and how many there were, for those who may read the log."""
+    if not caller.has_scope(Scope.AUDIT_READ):
+        return {"counts": None}
+    counts = await asyncio.to_thread(service.statistics.by_tool, service.keep)
+    found = await audit_routes.list_calls(
+        service.keep, caller, CallFilters(tool=name), limit=_LATEST, index=service.index, tells_why=True
+    )
+    return {
+        "counts": counts.get(name, CallCounts()),
+        "is_counting": service.statistics.is_counting,
+        "latest": [one for one in found.items if one.newest.call],
+        "is_whole": found.next is None,
+    }
 
 
 def _returns(definition: dict[str, Any]) -> str:
