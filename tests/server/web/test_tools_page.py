@@ -1,11 +1,12 @@
 """The list of tools with the calls of each, and the page of one."""
 
+import itertools
 import re
 
 import pytest
 
 from tests.server.web.test_app import Visitor, visit
-from toolkeep import Keep
+from toolkeep import Keep, ToolDefinition
 
 pytestmark = pytest.mark.spec("WEB-2")
 
@@ -36,6 +37,27 @@ def test_the_most_called_tools_come_first_where_that_is_chosen(busy: Keep, filte
     called = [name for name in ("count_up", "add") if name in usual]
     assert most == called + [name for name in usual if name not in called]
     assert len(usual) > 4
+
+
+@pytest.mark.parametrize("filters", ["", "&category=general", "&state=quarantined"])
+def test_what_waits_for_review_comes_first_and_no_page_misses_a_tool(busy: Keep, filters: str) -> None:
+    waiting = [f"weather_{number}" for number in range(4)]
+    for name, description in itertools.product((*waiting, "kept_out"), ("Tell the weather.", "Tell it.")):
+        data = {"name": name, "description": description, "inputSchema": {"type": "object"}}
+        busy.register(ToolDefinition.from_elsewhere(data, origin="met"))
+    review = busy.review("kept_out")
+    assert review is not None
+    busy.reject("kept_out", definition_hash=review.hash)
+
+    async def act(visitor: Visitor) -> tuple[list[str], list[str], str]:
+        listed = (await visitor.operator.get(f"/v1/tools?limit=100{filters}")).data["items"]
+        page = (await visitor.get(f"/ui/tools?sort={filters}")).body.decode()
+        return [one["name"] for one in listed], await names(visitor, f"/ui/tools?sort={filters}"), page
+
+    listed, shown, page = visit(busy, act)
+    assert "kept_out" in listed
+    assert shown == waiting + [name for name in listed if name not in waiting]
+    assert page.count("waits for review") == 3
 
 
 def test_who_may_not_read_the_log_is_told_no_numbers(busy: Keep) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.keep.keep import Keep
+from toolkeep.server.api.tool_routes import awaits_review
 from toolkeep.server.api.verification import Verified
 from toolkeep.server.http.bearer_auth import SCOPES, Caller
 from toolkeep.server.http.request import Request
@@ -76,11 +76,7 @@ async def overview(keep: Keep) -> OverviewView:
         tier=keep.tier.value,
         skipped=[one.tool or one.provider for one in keep.start_up.skipped],
         held_back=len(keep.start_up.held_back),
-        quarantined=[
-            tool.name
-            for tool in every
-            if tool.state is ToolState.QUARANTINED and not keep.is_rejected(tool.name)
-        ],
+        quarantined=[tool.name for tool in every if awaits_review(keep, tool)],
     )
 
 

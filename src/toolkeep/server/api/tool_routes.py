@@ -7,7 +7,7 @@ to nobody, whatever the scopes (VAL-6).
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
@@ -120,29 +120,51 @@ def list_tools(
     limit: int,
     cursor: str | None = None,
     calls: Mapping[str, int] | None = None,
+    is_review_first: bool = False,
 ) -> Page:
     """The tools that a caller may see and that match; by category and name, or by relevance.
 
-    With `calls`, how often each was called, the most called first.
+    With `calls`, how often each was called, the most called first. With `is_review_first`, those that wait
+    for review before the others.
     """
     found = keep.tools(agent=sees_as(caller))
     if filters.search is not None:
         found = _searched(keep, caller, filters.search, found)
+    order = _order(keep, found, filters, calls, is_review_first=is_review_first)
+    last = decode_cursor(cursor, order.kind) if cursor else None
+    fitting = [tool for tool in _fitting(found, filters) if last is None or order.place(tool) > last]
+    return cut(sorted(fitting, key=order.place), limit, order.place, summary)
+
+
+class _Order(NamedTuple):
+    """In which order tools are listed."""
+
+    place: Callable[[RegisteredTool], Any]
+    """Where a tool stands; a cursor has that of the last one."""
+    kind: Any
+    """The type of a place."""
+
+
+def _order(
+    keep: Keep,
+    found: Sequence[RegisteredTool],
+    filters: Filters,
+    calls: Mapping[str, int] | None,
+    *,
+    is_review_first: bool,
+) -> _Order:
     if calls is not None:
-
-        def rank(tool: RegisteredTool) -> tuple[int, int, str]:
-            return -calls.get(tool.name, 0), *_place(tool)
-
-        last = decode_cursor(cursor, tuple[int, int, str]) if cursor else None
-        fitting = [tool for tool in _fitting(found, filters) if last is None or rank(tool) > last]
-        return cut(sorted(fitting, key=rank), limit, rank, summary)
+        return _Order(lambda tool: (-calls.get(tool.name, 0), *_place(tool)), tuple[int, int, str])
     if filters.search is not None:
-        place, after = _ranked(found), decode_cursor(cursor, int) if cursor else None
-        fitting = [tool for tool in _fitting(found, filters) if after is None or place(tool) > after]
-        return cut(fitting, limit, place, summary)
-    start = decode_cursor(cursor, tuple[int, str]) if cursor else None
-    fitting = [tool for tool in _fitting(found, filters) if start is None or _place(tool) > start]
-    return cut(fitting, limit, _place, summary)
+        return _Order(_ranked(found), int)
+    if is_review_first:
+        return _Order(lambda tool: (not awaits_review(keep, tool), *_place(tool)), tuple[bool, int, str])
+    return _Order(_place, tuple[int, str])
+
+
+def awaits_review(keep: Keep, tool: RegisteredTool | ToolSummary) -> bool:
+    """Whether a person has to look at a quarantined tool; not if somebody keeps its definition out."""
+    return tool.state == ToolState.QUARANTINED and not keep.is_rejected(tool.name)
 
 
 def _place(tool: RegisteredTool) -> tuple[int, str]:

@@ -36,7 +36,7 @@ _FACETS: Final = (
     ("state", "State", tuple(s.value for s in ToolState)),
 )
 _SORTS: Final = ("", "calls")
-"""By category and name, or by relevance; or the most called first."""
+"""What waits for review first, then by category and name, or by relevance; or the most called first."""
 _SHOWN: Final = PAGE // 2
 _LATEST: Final = 5
 """Calls on the page of a tool: few, since the form to try it stands below."""
@@ -73,6 +73,7 @@ async def _list(service: Service, request: PageRequest) -> Response:
         limit=_SHOWN,
         cursor=cursor or None,
         calls={name: one.calls for name, one in counts.items()} if counts is not None and sort else None,
+        is_review_first=True,
     )
     kept = {name: value for name, value in given.items() if value}
     more = ""
@@ -81,6 +82,7 @@ async def _list(service: Service, request: PageRequest) -> Response:
     is_last = not found.next and not kept
     data: dict[str, Any] = {
         "tools": found.items,
+        "awaiting": {one.name for one in found.items if tool_routes.awaits_review(service.keep, one)},
         "counts": counts,
         "none_yet": CallCounts(),
         "is_counting": counts is not None and service.statistics.is_counting,
