@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.server.api.test_review_routes import changes as recorded
+from tests.server.api.test_review_routes import versions
 from tests.server.talk import Response
 from tests.server.web.conftest import Reader, World
 from tests.server.web.test_app import Visitor, visit
@@ -52,6 +53,8 @@ def test_a_definition_is_made_changed_and_deleted(keep: Keep) -> None:
             "/ui/definitions", changed(tag=tag, description="Send it.", version="1.1.0")
         )
         late = await visitor.post("/ui/definitions", changed(tag=tag, version="1.2.0"))
+        page = (await visitor.get("/ui/tools/send_parcel")).body.decode()
+        assert (versions(page), "<code>send_parcel@1.0.0" in page) == ({"Agents get": "1.1.0"}, True)
         view = (await visitor.operator.get("/v1/tools/send_parcel")).data
         gone = await visitor.post("/ui/definitions/send_parcel:delete", {"tag": await tag_of(visitor)})
         after = (await visitor.operator.get("/v1/tools/send_parcel")).status

@@ -200,10 +200,15 @@ def _fitting(found: Iterable[RegisteredTool], filters: Filters) -> list[Register
     ]
 
 
-def find_tool(keep: Keep, caller: Caller, name: str) -> RegisteredTool:
-    """The tool, or `name@version`, if the caller may see it; otherwise as if it did not exist."""
+def visible_tool(keep: Keep, caller: Caller, name: str) -> RegisteredTool | None:
+    """The tool, or `name@version`, if the caller may see it."""
     agent = sees_as(caller)
-    found = keep.try_get(name) if agent is None else keep.look_up(name, agent=agent)
+    return keep.try_get(name) if agent is None else keep.look_up(name, agent=agent)
+
+
+def find_tool(keep: Keep, caller: Caller, name: str) -> RegisteredTool:
+    """As `visible_tool`; what the caller may not see is reported as if it did not exist."""
+    found = visible_tool(keep, caller, name)
     if found is None:
         raise not_found("tool")
     return found

@@ -143,9 +143,11 @@ def locked_built_ins(keep: Keep) -> list[tuple[str, str]]:
 
 def review_data(keep: Keep, request: PageRequest, tool: RegisteredTool, **more: Any) -> dict[str, Any]:
     """What the page shows of a quarantined tool: the difference, to those who may accept it."""
-    may_see = request.caller.has_scope(Scope.ADMIN) and tool.state is ToolState.QUARANTINED
+    is_held = tool.state is ToolState.QUARANTINED
+    waiting = review_routes.pending_review(keep, request.caller, tool.name) if is_held else None
     return {
-        "review": review_routes.pending_review(keep, request.caller, tool.name) if may_see else None,
+        "waiting": waiting,
+        "review": waiting if request.caller.has_scope(Scope.ADMIN) else None,
         "tool": tool_routes.summary(tool),
         "problem": None,
         **confirm_data(request),
@@ -183,6 +185,7 @@ async def _show(service: Service, request: PageRequest) -> Response:
         "tool.html",
         view=view,
         **review_data(keep, request, tool),
+        answers=tool_routes.visible_tool(keep, caller, tool.name),
         definition=view.definition,
         returns=_returns(view.definition),
         fields=list(every_field(fields)),
