@@ -563,11 +563,12 @@ class StoreUnavailable(ToolkeepError):
 
 
 class StoreConflict(ToolkeepError):
-    """A change conflicts with what is stored; nothing was changed."""
+    """A change conflicts with what is stored; nothing was changed. `field` is the one that conflicts."""
 
-    def __init__(self, name: str, reason: str, *, hint: str) -> None:
+    def __init__(self, name: str, reason: str, *, hint: str, field: str = "name") -> None:
         super().__init__(Code.STORE_CONFLICT, f"tool {name!r} {reason}", hint=hint)
         self.name = name
+        self.field = field
 
 
 class StoreLayoutUnfit(ToolkeepError):

@@ -88,6 +88,7 @@ def test_a_definition_of_a_file_is_stored_changed_and_deleted_by_the_hash_of_wha
     changed = {key: value for key, value in WEATHER.items() if key != "metadata"} | {"danger": "low"}
     refused = put(changed, "--dry-run", status=1).stderr
     assert "1.0.0 is not higher" in refused
+    assert "say to 2.0.0" in refused
     asked = put({**changed, "version": "1.1.0"}, status=1)
     assert '+ "danger": "low"' in asked.stderr
     assert json.loads(put({**changed, "version": "1.1.0"}, "--hash", digest(asked), "--json").stdout) == {

@@ -120,16 +120,13 @@ def _before_and_after(
     stored: "StoredDefinition | None", data: dict[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """A definition with what runs it, as it is stored and as it would be."""
-    from toolkeep.registry.custom_definitions import read_definition, refuse_not_higher, with_changes
+    from toolkeep.registry.custom_definitions import read_definition, with_changes
     from toolkeep.server.api.definition_routes import whole_changes
 
     if stored is None:
         return None, _data(*read_definition(data))
     definition, run = with_changes(stored, whole_changes(stored, data))
-    before, after = _data(stored.definition, stored.run), _data(definition, run)
-    if before != after:
-        refuse_not_higher(stored, definition)
-    return before, after
+    return _data(stored.definition, stored.run), _data(definition, run)
 
 
 def _data(definition: "ToolDefinition", run: dict[str, Any] | None) -> dict[str, Any]:

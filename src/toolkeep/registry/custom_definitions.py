@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from toolkeep.calls import RegisteredTool
+from toolkeep.compat.definition_diff import moved_version
 from toolkeep.definitions.definition_rules import written_by_hand
 from toolkeep.definitions.serialization import OTHER_SPELLINGS, definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
@@ -56,6 +57,8 @@ from toolkeep.stores.definitions import (
 
 OfferOf = Callable[[StoredDefinition | BrokenDefinition], Offer]
 _UNREAD: Final = -1
+_SWITCH: Final = ("enabled",)
+"""The fields of a change that needs no higher version."""
 
 
 class DefinitionEditor:
@@ -152,6 +155,9 @@ class DefinitionEditor:
         )
         tool = self._admit(new)
         with self._lock:
+            family = self.store.find(definition.name)
+            if family is not None and self._changed_fields(family.current, new) not in ((), _SWITCH):
+                _refuse_not_higher(family.current, definition)
             held = self._registry.versions(definition.name)
             if held and held[0].provider == STORE:
                 others = [one for one in held if one.version != tool.version]
@@ -183,11 +189,11 @@ class DefinitionEditor:
             fields = self._changed_fields(before, replace(before, definition=definition, run=run))
             if not fields:
                 return before
-            is_switch = fields == ("enabled",)
+            is_switch = fields == _SWITCH
             if not is_switch and not may_run and (before.run is not None or run is not None):
                 raise _runs(before.name)
             if not is_switch:
-                refuse_not_higher(before, definition)
+                _refuse_not_higher(before, definition)
             tier = needed_tier(definition, is_built_in=False).number
             new = replace(
                 before,
@@ -411,14 +417,19 @@ def _problem(field: str, message: str, fix: str) -> Problem:
     return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)
 
 
-def refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> None:
+def _refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> None:
     """Raise unless a changed definition has a higher version than the stored one."""
     held, given = before.definition.version, definition.version
     problems_come_first = definition.version.count(".") < 2
     if problems_come_first or precedence(given) > precedence(held):
         return
-    hint = "raise `version`; only `enabled` changes without"
-    raise StoreConflict(before.name, f"has version {held}, and {given} is not higher", hint=hint)
+    enough = moved_version(held, before.definition, definition)
+    raise StoreConflict(
+        before.name,
+        f"has version {held}, and {given} is not higher",
+        hint=f"raise `version`, say to {enough}; only `enabled` changes without",
+        field="version",
+    )
 
 
 def _runs(name: str) -> NotAccepted:

@@ -164,7 +164,45 @@ def test_a_definition_is_checked_without_being_kept(keep: Keep) -> None:
         return right.data, wrong.data, taken.data, (await client.get("/v1/tools/greet")).status
 
     right, wrong, taken, after = talk(keep, act)
-    assert right == {"success": True, "problems": []}
+    assert right == {"success": True, "problems": [], "replaces": "", "changes": [], "asks_less": False}
     assert sorted(one["field"] for one in wrong["problems"]) == ["description", "name"]
     assert taken["problems"][0]["code"] == "ACODE-TSR-007"
     assert after == 404
+
+
+def test_a_check_says_what_would_change_of_the_stored_definition(keep: Keep) -> None:
+    keep.create_definition({**GREET, "danger": "high"})
+
+    async def act(client: Client) -> Any:
+        changed = {**GREET, "danger": "low", "description": "Greet a person."}
+        low = await client.post("/v1/tools:check", changed)
+        raised = await client.post("/v1/tools:check", {**changed, "version": "1.0.1"})
+        same = await client.post("/v1/tools:check", {**GREET, "danger": "high"})
+        switched = await client.post("/v1/tools:check", {**GREET, "danger": "high", "enabled": False})
+        return low.data, raised.data, same.data, switched.data
+
+    low, raised, same, switched = talk(keep, act)
+    (problem,) = low["problems"]
+    assert (problem["field"], "1.0.0 is not higher" in problem["message"]) == ("version", True)
+    assert problem["fix"].startswith("raise `version`, say to 2.0.0;")
+    assert (raised["success"], raised["replaces"], raised["asks_less"]) == (True, "1.0.0", True)
+    assert {one["field"]: one["weight"] for one in raised["changes"]} == {
+        "description": "patch", "danger": "major"}  # fmt: skip
+    assert (same["success"], same["replaces"], same["changes"]) == (True, "1.0.0", [])
+    assert (switched["success"], [one["field"] for one in switched["changes"]]) == (True, ["enabled"])
+
+
+def test_a_check_tells_nothing_of_a_stored_tool_that_policies_hide(keep: Keep) -> None:
+    keep.create_definition(GREET)
+    keep.use_policies('@id("hide") forbid (principal, action == Action::"see", resource == Tool::"greet");')
+
+    async def act(client: Client) -> Any:
+        writer = client.as_agent("ada", "tools:write")
+        held = await writer.post("/v1/tools:check", GREET)
+        taken = await writer.post("/v1/tools:check", {**GREET, "description": "Another."})
+        return held.data, taken.data["problems"]
+
+    held, (problem,) = talk(keep, act)
+    assert (held["replaces"], held["changes"]) == ("", [])
+    assert (problem["field"], problem["code"]) == ("name", "ACODE-TSR-007")
+    assert "1.0.0" not in problem["message"] + problem["fix"]

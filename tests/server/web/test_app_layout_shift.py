@@ -161,5 +161,5 @@ def test_what_is_sent_at_once_waits_for_the_script_that_signs_it(read: Read, wor
     reader.page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
     reader.page.evaluate(FRAMES)
     held[0].continue_()
-    expect(reader.page.locator("#verdict")).to_contain_text("It can be kept.")
+    expect(reader.page.locator("#verdict")).to_contain_text("Nothing has changed.")
     expect(reader.page.locator("#messages")).to_be_empty()

@@ -37,6 +37,12 @@ def errors(answer: Response) -> dict[str, str]:
     return {slot: re.sub(r"<[^>]+>", "", text) for slot, text in found if text}
 
 
+def said(answer: Response) -> str:
+    """The sentence at the end of the form."""
+    verdict = answer.body.decode().partition('<p class="field-error')[0]
+    return " ".join(re.sub(r"<[^>]+>", "", verdict).split())
+
+
 async def tag_of(visitor: Visitor) -> str:
     page = (await visitor.get("/ui/definitions/send_parcel")).body.decode()
     (tag,) = re.findall(r'name="tag" value="([^"]*)"', page)
@@ -103,7 +109,29 @@ def test_two_parameters_of_one_name_are_said_once_and_plainly(keep: Keep) -> Non
 
 def test_what_is_right_has_no_error(keep: Keep) -> None:
     answer = visit(keep, lambda visitor: visitor.post("/ui/definitions:check", FIELDS))
-    assert (errors(answer), "It can be kept" in answer.body.decode()) == ({}, True)
+    assert (errors(answer), said(answer)) == ({}, "Valid. Nothing is kept before you create it.")
+
+
+def test_the_check_of_an_edited_definition_says_what_saving_it_does(keep: Keep) -> None:
+    async def act(visitor: Visitor) -> list[str]:
+        await visitor.post("/ui/definitions", changed(danger="high"))
+        tag = await tag_of(visitor)
+        forms = (
+            changed(danger="high", tag=tag),
+            changed(danger="high", tag=tag, description="Send it."),
+            changed(danger="low", tag=tag, version="1.1.0"),
+            changed(danger="low", version="1.1.0"),
+        )
+        return [said(await visitor.post("/ui/definitions:check", form)) for form in forms]
+
+    same, low, raised, as_new = visit(keep, act)
+    assert same == "Nothing has changed."
+    assert "1.0.0 is not higher: raise `version`, say to 1.0.1" in low
+    assert raised == (
+        "Valid. Once saved, agents get 1.1.0 in place of 1.0.0; danger changed. "
+        "Fewer calls would need approval, so you type its name to save it."
+    )
+    assert as_new == "tool &#39;send_parcel&#39; is stored already: edit it on its page"
 
 
 def test_a_tool_that_is_not_stored_has_no_form(keep: Keep) -> None:

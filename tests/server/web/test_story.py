@@ -77,7 +77,7 @@ def test_a_definition_is_created_tried_mended_approved_and_proved(read: Read) ->
     press(page, "Space")
     tab_to(page, "The client executes it")
     press(page, "Space")
-    expect(page.locator("#verdict")).to_contain_text("It can be kept")
+    expect(page.locator("#verdict")).to_contain_text("Valid.")
     tab_to(page, "Create")
     press(page, "Enter")
     page.wait_for_url("**/ui/tools/send_parcel")

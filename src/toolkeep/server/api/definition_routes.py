@@ -11,13 +11,22 @@ from typing import Any, Final
 
 import msgspec
 
+from toolkeep.compat.definition_diff import changes_between, field_changes
 from toolkeep.compat.strictness import fewer_approvals
-from toolkeep.errors import Code, DefinitionError, Problem, ToolkeepError
+from toolkeep.errors import Code, DefinitionError, DuplicateTool, Problem, StoreConflict, ToolkeepError
 from toolkeep.keep.keep import Keep
 from toolkeep.registry.custom_definitions import with_changes
+from toolkeep.registry.tool_provider import STORE
 from toolkeep.server.api.admin_change import Change, Confirmation, bearer_confirmation, put_in_force
 from toolkeep.server.api.common_parameters import MATCH, NAME, TAG
-from toolkeep.server.api.tool_routes import ToolView, find_tool, show_tool, tag_of_tool
+from toolkeep.server.api.tool_routes import (
+    ToolView,
+    change_views,
+    find_tool,
+    show_tool,
+    tag_of_tool,
+    visible_tool,
+)
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Request
@@ -29,10 +38,16 @@ from toolkeep.stores.definitions import StoredDefinition
 
 
 class DefinitionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a definition could be kept."""
+    """Whether a definition could be kept, and what it would change."""
 
     success: bool
     problems: list[dict[str, str]]
+    replaces: str = ""
+    """The version of the stored definition that it would follow; empty if none of its name is stored."""
+    changes: list[dict[str, str]] = []
+    """What differs from that one, as in the versions of a tool."""
+    asks_less: bool = False
+    """Whether fewer calls would need approval, which a person confirms."""
 
 
 async def create_definition(keep: Keep, caller: Caller, data: dict[str, Any]) -> ToolView:
@@ -98,12 +113,43 @@ async def check_definition(keep: Keep, caller: Caller, data: dict[str, Any]) -> 
     except ToolkeepError as error:
         if error.code in (Code.STORE_UNAVAILABLE, Code.STATE_UNUSABLE, Code.FEATURE_CLOSED):
             raise
-        return _report(Problem(field="name", code=error.code, message=error.message, fix=error.hint))
-    return _report()
+        return _report(_conflict(keep, caller, error))
+    return await asyncio.to_thread(_compared, keep, caller, data)
 
 
 def _report(*problems: Problem) -> DefinitionReport:
     return DefinitionReport(success=not problems, problems=[one.to_dict() for one in problems])
+
+
+def _conflict(keep: Keep, caller: Caller, error: ToolkeepError) -> Problem:
+    """The problem at its field; of a tool that the caller may not see, no version is told."""
+    field = "name"
+    if isinstance(error, StoreConflict):
+        if visible_tool(keep, caller, error.name) is None:
+            error = DuplicateTool(error.name, held_by=STORE, hint="give yours another name")
+        else:
+            field = error.field
+    return Problem(field=field, code=error.code, message=error.message, fix=error.hint)
+
+
+def _compared(keep: Keep, caller: Caller, data: dict[str, Any]) -> DefinitionReport:
+    """The report on a valid definition, with what it changes of a stored one that the caller may see."""
+    tool = visible_tool(keep, caller, str(data["name"]))
+    if tool is None or tool.provider != STORE:
+        return _report()
+    stored = keep.definition_versions(tool.name)[0]
+    whole = whole_changes(stored, data)
+    new, run = with_changes(stored, whole)
+    changes = list(changes_between(stored.definition, new))
+    if run != stored.run:
+        changes += field_changes("run", stored.run, run)
+    return DefinitionReport(
+        success=True,
+        problems=[],
+        replaces=stored.definition.version,
+        changes=change_views(changes),
+        asks_less=bool(_fewer_approvals(stored, whole)),
+    )
 
 
 def _fewer_approvals(stored: StoredDefinition, changes: dict[str, Any]) -> list[str]:
@@ -236,7 +282,7 @@ ROUTES: Final = (
         method="POST",
         path="/v1/tools:check",
         name="checkTool",
-        about="Validate a custom definition without storing it.",
+        about="Validate a custom definition without storing it, and say what it would change.",
         handler=_check,
         scopes=(Scope.TOOLS_WRITE,),
         tag="tools",

@@ -13,7 +13,7 @@ import msgspec
 
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
-from toolkeep.compat.definition_diff import changes_between
+from toolkeep.compat.definition_diff import Change, changes_between
 from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
@@ -246,16 +246,19 @@ def versions_of(keep: Keep, caller: Caller, tool: RegisteredTool) -> list[Versio
 
 
 def _version(tool: RegisteredTool, before: RegisteredTool | None) -> VersionView:
-    changes = [] if before is None else changes_between(before.definition, tool.definition)
+    changes = () if before is None else changes_between(before.definition, tool.definition)
     return VersionView(
         version=tool.version,
         state=tool.state.value,
         why=tool.why,
         definition_hash=tool.definition_hash,
-        changes=[
-            {"field": one.field, "what": one.what, "weight": one.weight.name.lower()} for one in changes
-        ],
+        changes=change_views(changes),
     )
+
+
+def change_views(changes: Iterable[Change]) -> list[dict[str, str]]:
+    """What differs between two versions, and what each difference means to callers."""
+    return [{"field": one.field, "what": one.what, "weight": one.weight.name.lower()} for one in changes]
 
 
 def public_definition(tool: RegisteredTool) -> dict[str, Any]:

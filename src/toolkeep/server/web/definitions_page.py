@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from toolkeep.definitions.vocabulary import Isolation, Tier
-from toolkeep.errors import Code, DefinitionError, LicenseRequired, ToolkeepError
+from toolkeep.errors import Code, DefinitionError, LicenseRequired, StoreConflict, ToolkeepError
 from toolkeep.keep.keep import Keep
 from toolkeep.registry.tiers import ALLOWANCES
 from toolkeep.server.api import definition_routes, tool_routes
@@ -76,20 +76,15 @@ async def _check(service: Service, request: PageRequest) -> Response:
     """Validate the form and show each problem at its field."""
     form = await request.form()
     read = read_draft(form)
-    errors = await _problems(service, request, read, is_new=not form.get("tag"))
-    return request.renderer.page(request, "parts/definition_checked.html", **_slots(read, errors))
-
-
-async def _problems(
-    service: Service, request: PageRequest, read: Read, *, is_new: bool
-) -> dict[str, list[str]]:
-    errors = {slot: list(messages) for slot, messages in read.errors.items()}
     report = await definition_routes.check_definition(service.keep, request.caller, read.data)
+    errors = {slot: list(messages) for slot, messages in read.errors.items()}
     for problem in report.problems:
-        is_taken = problem["field"] == "name" and not is_new and problem["code"] == "ACODE-TSR-007"
-        if not is_taken:
-            _add(errors, slot_of(problem["field"], read.draft), problem)
-    return errors
+        _add(errors, slot_of(problem["field"], read.draft), problem)
+    is_stored = report.replaces or any(one["code"] == Code.STORE_CONFLICT.value for one in report.problems)
+    if is_stored and not form.get("tag"):
+        errors = {"name": [f"tool '{read.draft.name}' is stored already: edit it on its page"]}
+    data = {**_slots(read, errors), "report": report}
+    return request.renderer.page(request, "parts/definition_checked.html", **data)
 
 
 def _add(errors: dict[str, list[str]], slot: str, problem: dict[str, str]) -> None:
@@ -124,7 +119,8 @@ async def _save(service: Service, request: PageRequest) -> Response:
             asks = confirm_data(request) if error.code is Code.NOT_CONFIRMED else {}
             errors = {_REFUSED.get(error.code, "name"): [f"{error.message}: {error.hint}"]}
         except ToolkeepError as error:
-            errors = {"version" if "higher" in error.message else "name": [f"{error.message}: {error.hint}"]}
+            field = error.field if isinstance(error, StoreConflict) else "name"
+            errors = {field: [f"{error.message}: {error.hint}"]}
         else:
             place = f"/ui/tools/{view.tool.name}".encode()
             return Response(200, b"", b"text/plain", ((b"hx-redirect", place),))
