@@ -11,6 +11,11 @@ from tests.server.web.test_barriers import barriers
 from toolkeep import Touches, tool
 
 Read = Callable[..., Reader]
+IS_ON_TOP = """one => {
+  const { x, y, width, height } = one.getBoundingClientRect();
+  return one.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+}"""
+"""Whether nothing covers the middle of an element that is in view."""
 
 
 @pytest.mark.spec("WEB-2")
@@ -96,6 +101,23 @@ def test_a_cell_names_the_scope_or_the_cause_and_its_dialog_the_line_to_add(read
     page.get_by_role("button", name="Copy the line to add").click()
     page.wait_for_function("window.copied?.startsWith('agents:')")
     expect(page.get_by_role("dialog")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+@pytest.mark.spec("WEB-2")
+def test_the_head_of_the_matrix_and_the_reason_stay_in_view(read: Read, width: int) -> None:
+    page = read(viewport={"width": width, "height": 400}).go("/ui/agents")
+    box, cells = page.locator(".matrix-scroll"), page.locator(".matrix .cell")
+    assert box.evaluate("one => one.scrollHeight <= one.clientHeight && one.scrollWidth <= one.clientWidth")
+    reason, head = page.locator("#pointed"), page.locator(".matrix thead th").last
+    for cell in (cells.last, cells.first):
+        cell.focus()
+        expect(reason).to_contain_text(
+            f"{cell.get_attribute('data-tool')}: {cell.get_attribute('data-why')}."
+        )
+        for one in (cell, reason, head):
+            expect(one).to_be_in_viewport(ratio=0.9)
+            assert one.evaluate(IS_ON_TOP)
 
 
 @pytest.mark.spec("WEB-2")
