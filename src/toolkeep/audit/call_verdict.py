@@ -114,7 +114,7 @@ def _verdict(outcome: Outcome, who: str, rest: str, remedy: str = "", reason: st
 def _last(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The record that tells the outcome; what a worker says later tells it only if it was unknown."""
     telling = (one for one in reversed(records) if one.get("type") != "AnsweredLate" or one.get("is_settled"))
-    return next((one for one in telling if one.get("status")), records[-1])
+    return next((one for one in telling if one.get("status")), {})
 
 
 def _newest(records: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:

@@ -62,7 +62,11 @@ class Change(msgspec.Struct, frozen=True):
 
 def changes_between(old: ToolDefinition, new: ToolDefinition) -> tuple[Change, ...]:
     """Every difference except the version."""
-    before, after = old.to_dict(), new.to_dict()
+    return data_changes(old.to_dict(), new.to_dict())
+
+
+def data_changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
+    """Every difference except the version, between two definitions as data."""
     found: list[Change] = []
     for field in {**before, **after}:
         if field != "version" and canonical_bytes(before.get(field)) != canonical_bytes(after.get(field)):

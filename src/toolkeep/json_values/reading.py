@@ -24,7 +24,10 @@ def read_canonical(body: bytes) -> Any:
 
 
 def read_strict(body: bytes | bytearray | memoryview) -> Any:
-    """The value of JSON that somebody else wrote; raises `ValueError` or `RecursionError`."""
+    """The value of JSON that somebody else wrote; raises `ValueError` or `RecursionError`.
+
+    Where much of it may be such exponents, it also raises for an integer of 309 digits or 200 nested lists.
+    """
     if not _has_many_exponents(body):
         return _read(body)
     # orjson refuses numbers beyond a float, but rounds integers beyond 64 bits; jiter is the opposite.

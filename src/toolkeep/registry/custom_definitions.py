@@ -156,10 +156,10 @@ class DefinitionEditor:
         tool = self._admit(new)
         with self._lock:
             family = self.store.find(definition.name)
-            if family is not None and self._changed_fields(family.current, new) not in ((), _SWITCH):
-                _refuse_not_higher(family.current, definition)
+            if family is not None:
+                self._refuse_change(family.current, new, may_run=may_run)
             held = self._registry.versions(definition.name)
-            if held and held[0].provider == STORE:
+            if held and held[0].provider == STORE and held[0].name == definition.name:  # no alias
                 others = [one for one in held if one.version != tool.version]
                 self._registry.exchange([definition.name], [tool, *others], provider=STORE, is_trial=True)
             else:
@@ -190,10 +190,7 @@ class DefinitionEditor:
             if not fields:
                 return before
             is_switch = fields == _SWITCH
-            if not is_switch and not may_run and (before.run is not None or run is not None):
-                raise _runs(before.name)
-            if not is_switch:
-                _refuse_not_higher(before, definition)
+            self._refuse_change(before, replace(before, definition=definition, run=run), may_run=may_run)
             tier = needed_tier(definition, is_built_in=False).number
             new = replace(
                 before,
@@ -306,6 +303,14 @@ class DefinitionEditor:
 
     # --- checks ----------------------------------------------------------------------------------
 
+    def _refuse_change(self, before: StoredDefinition, after: StoredDefinition, *, may_run: bool) -> None:
+        """Raise for a change by somebody who may not decide what runs it, or without a higher version."""
+        if self._changed_fields(before, after) in ((), _SWITCH):
+            return
+        if not may_run and (before.run is not None or after.run is not None):
+            raise _runs(before.name)
+        _refuse_not_higher(before, after)
+
     def _admit(self, stored: StoredDefinition) -> RegisteredTool:
         return self._registrar.admit(self._offer_of(stored), provider=STORE)
 
@@ -417,13 +422,15 @@ def _problem(field: str, message: str, fix: str) -> Problem:
     return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, fix=fix)
 
 
-def _refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> None:
+def _refuse_not_higher(before: StoredDefinition, after: StoredDefinition) -> None:
     """Raise unless a changed definition has a higher version than the stored one."""
-    held, given = before.definition.version, definition.version
-    problems_come_first = definition.version.count(".") < 2
+    held, given = before.definition.version, after.definition.version
+    problems_come_first = given.count(".") < 2
     if problems_come_first or precedence(given) > precedence(held):
         return
-    enough = moved_version(held, before.definition, definition)
+    enough = moved_version(held, before.definition, after.definition)
+    if before.run != after.run:
+        enough = f"{precedence(held)[0] + 1}.0.0"  # to callers it is another tool
     raise StoreConflict(
         before.name,
         f"has version {held}, and {given} is not higher",

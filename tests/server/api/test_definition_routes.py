@@ -157,16 +157,18 @@ def test_a_set_danger_holds_for_another_definition_of_that_name(keep: Keep) -> N
 
 
 def test_a_definition_is_checked_without_being_kept(keep: Keep) -> None:
+    keep.create_definition({**GREET, "name": "salute", "aliases": ["hail"]})
+
     async def act(client: Client) -> Any:
         right = await client.post("/v1/tools:check", GREET)
         wrong = await client.post("/v1/tools:check", {**GREET, "name": "Bad", "description": ""})
-        taken = await client.post("/v1/tools:check", {**GREET, "name": "add"})
-        return right.data, wrong.data, taken.data, (await client.get("/v1/tools/greet")).status
+        taken = [await client.post("/v1/tools:check", {**GREET, "name": name}) for name in ("add", "hail")]
+        return right.data, wrong.data, taken, (await client.get("/v1/tools/greet")).status
 
     right, wrong, taken, after = talk(keep, act)
     assert right == {"success": True, "problems": [], "replaces": "", "changes": [], "asks_less": False}
     assert sorted(one["field"] for one in wrong["problems"]) == ["description", "name"]
-    assert taken["problems"][0]["code"] == "ACODE-TSR-007"
+    assert [one.data["problems"][0]["code"] for one in taken] == ["ACODE-TSR-007"] * 2
     assert after == 404
 
 
@@ -193,16 +195,80 @@ def test_a_check_says_what_would_change_of_the_stored_definition(keep: Keep) -> 
 
 
 def test_a_check_tells_nothing_of_a_stored_tool_that_policies_hide(keep: Keep) -> None:
-    keep.create_definition(GREET)
+    keep.create_definition({**GREET, "version": "1.4.2"})
     keep.use_policies('@id("hide") forbid (principal, action == Action::"see", resource == Tool::"greet");')
 
     async def act(client: Client) -> Any:
         writer = client.as_agent("ada", "tools:write")
-        held = await writer.post("/v1/tools:check", GREET)
-        taken = await writer.post("/v1/tools:check", {**GREET, "description": "Another."})
-        return held.data, taken.data["problems"]
+        forms = [
+            {**GREET, **changes, "version": version}
+            for version in ("1.4.1", "1.4.2", "1.4.3", "2.0.0")
+            for changes in ({}, {"description": "Another."})
+        ]
+        return [(await writer.post("/v1/tools:check", form)).data for form in forms]
 
-    held, (problem,) = talk(keep, act)
-    assert (held["replaces"], held["changes"]) == ("", [])
-    assert (problem["field"], problem["code"]) == ("name", "ACODE-TSR-007")
-    assert "1.0.0" not in problem["message"] + problem["fix"]
+    first, *others = talk(keep, act)
+    assert others == [first] * len(others)
+    assert [(one["field"], one["code"]) for one in first["problems"]] == [("name", "ACODE-TSR-007")]
+
+
+def test_a_check_refuses_a_name_that_is_stored_and_not_registered(keep: Keep) -> None:
+    keep.create_definition(GREET)
+    keep.unregister("greet")
+    answer = talk(keep, lambda client: client.post("/v1/tools:check", {**GREET, "version": "2.0.0"}))
+    assert [one["code"] for one in answer.data["problems"]] == ["ACODE-TSR-007"]
+
+
+def test_a_check_is_refused_like_the_update_of_what_runs_something(keep: Keep) -> None:
+    run = {"command": ["/usr/bin/id"]}
+    definition = {key: value for key, value in GREET.items() if key != "client_executed"}
+    keep.create_definition({**definition, "run": run}, may_run=True)
+
+    async def act(client: Client) -> Any:
+        form = {**definition, "version": "2.0.0"}
+        as_writer = await client.as_agent("ada", "tools:write").post("/v1/tools:check", form)
+        low = await client.post(
+            "/v1/tools:check", {**form, "version": "1.0.0", "run": {"command": ["/bin/ls"]}}
+        )
+        return as_writer.data, (await client.post("/v1/tools:check", form)).data, low.data
+
+    as_writer, as_admin, low = talk(keep, act)
+    assert [one["code"] for one in as_writer["problems"]] == ["ACODE-TSR-024"]
+    assert as_admin["changes"] == [{"field": "run", "what": "removed", "weight": "major"}]
+    assert "say to 2.0.0" in low["problems"][0]["fix"]
+
+
+@pytest.mark.spec("VAL-6")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ({"enum": ["hunter2", "swordfish"], "default": "hunter2"}, {"sensitive": True}),
+        ({"pattern": "^hunter2$", "writeOnly": True}, {}),
+    ],
+    ids=["a sensitive tool", "a secret parameter"],
+)
+def test_secret_parts_are_in_no_check_and_no_list_of_changes(
+    keep: Keep, fields: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    secret, more = fields
+    pin = {"type": "string", "description": "The PIN."}
+    parameters = {"type": "object", "properties": {"pin": {**pin, **secret}}}
+    other = {"type": "object", "properties": {"pin": {**pin, "description": "Its PIN."}}}
+    keep.create_definition({**GREET, **more, "parameters": parameters})
+
+    async def act(client: Client) -> Any:
+        writer = client.as_agent("ada", "tools:write", "tools:read")
+        changed = {**GREET, "version": "9.0.0", "parameters": other}
+        checked = await writer.post("/v1/tools:check", changed)
+        tag = (await writer.get("/v1/tools/greet")).headers["etag"]
+        changes = {"version": "9.0.0", "parameters": other, "sensitive": None}
+        made = await writer.send("PATCH", "/v1/tools/greet", changes, headers={"if-match": tag})
+        return checked, made, await writer.get("/v1/tools/greet/versions")
+
+    checked, made, listed = talk(keep, act)
+    assert made.status == 200, made.body
+    for answer, changes in ((checked, checked.data["changes"]), (listed, listed.data[0]["changes"])):
+        assert b"hunter2" not in answer.body
+        said = {(one["field"], one["what"]) for one in changes}
+        assert ("parameters", "secret parts changed") in said
+        assert len(said) > 1, said

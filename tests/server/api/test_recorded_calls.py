@@ -31,6 +31,7 @@ def summary(*records: dict[str, Any]) -> CallSummary:
         ([{**DONE, "status": "pending"}], "pending"),
         ([{**DONE, "codes": ["ACODE-TSR-032"]}], "error"),
         ([UNKNOWN], "unknown"),
+        ([{**LATE, "status": "ok"}], "under way"),
         ([{**DONE, "codes": ["ACODE-TSR-031"]}], "refused"),
         ([UNKNOWN, {**LATE, "status": "error", "codes": ["ACODE-TSR-032"], "is_settled": True}], "error"),
         ([UNKNOWN, {**LATE, "status": "error", "codes": ["ACODE-TSR-033"]}], "unknown"),

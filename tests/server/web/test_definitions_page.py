@@ -134,6 +134,39 @@ def test_the_check_of_an_edited_definition_says_what_saving_it_does(keep: Keep) 
     assert as_new == "tool &#39;send_parcel&#39; is stored already: edit it on its page"
 
 
+@pytest.mark.spec("VAL-6")
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"run": {"command": ["/usr/bin/hunter2"]}},
+        {"parameters": {"type": "object", "properties": {"pin": {"writeOnly": True, "const": "hunter2"}}}},
+    ],
+    ids=["what runs it", "a secret part"],
+)
+def test_only_admin_gets_the_form_of_a_definition_with_what_others_may_not_see(
+    keep: Keep, secret: dict[str, Any]
+) -> None:
+    stored = {"name": "stored", "description": "Is stored.", "version": "1.0.0"}
+    keep.create_definition({**stored, **secret}, may_run=True)
+
+    async def act(visitor: Visitor) -> list[Response]:
+        writer = Visitor(visitor.operator, visitor.codes)
+        made = visitor.operator.tokens.make("a token", ("tools:write", "tools:read"), agent="ada")
+        await writer.sign_in(token=made.text)
+        await writer.open_tab()
+        pages = "/ui/definitions/stored", "/ui/tools/stored"
+        return [await who.get(page) for who in (visitor, writer) for page in pages]
+
+    form, tool, no_form, as_writer = visit(keep, act)
+    assert (form.status, no_form.status) == (200, 403)
+    assert "hunter2" in form.body.decode()
+    assert "hunter2" not in no_form.body.decode() + as_writer.body.decode()
+    assert ['href="/ui/definitions/stored"' in one.body.decode() for one in (tool, as_writer)] == [
+        True,
+        False,
+    ]
+
+
 def test_a_tool_that_is_not_stored_has_no_form(keep: Keep) -> None:
     assert visit(keep, lambda visitor: visitor.get("/ui/definitions/add")).status == 404
 

@@ -11,9 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.compat.definition_diff import changes_between, field_changes
+from toolkeep.calls import RegisteredTool
+from toolkeep.compat.definition_diff import field_changes
 from toolkeep.compat.strictness import fewer_approvals
-from toolkeep.errors import Code, DefinitionError, DuplicateTool, Problem, StoreConflict, ToolkeepError
+from toolkeep.errors import (
+    Code,
+    DefinitionError,
+    DuplicateTool,
+    Problem,
+    StoreConflict,
+    ToolkeepError,
+    UnknownTool,
+)
 from toolkeep.keep.keep import Keep
 from toolkeep.registry.custom_definitions import with_changes
 from toolkeep.registry.tool_provider import STORE
@@ -23,6 +32,8 @@ from toolkeep.server.api.tool_routes import (
     ToolView,
     change_views,
     find_tool,
+    holds_secrets,
+    public_changes,
     show_tool,
     tag_of_tool,
     visible_tool,
@@ -96,6 +107,16 @@ def whole_changes(stored: StoredDefinition, data: dict[str, Any]) -> dict[str, A
     return {**dict.fromkeys(stored.definition.to_dict(), None), "run": None, **data}
 
 
+def may_edit(keep: Keep, caller: Caller, tool: RegisteredTool) -> bool:
+    """Whether the caller may see a stored definition whole, with what runs it and its secret parts."""
+    is_whole = tool.runner is None and not holds_secrets(tool.definition)
+    return (
+        tool.provider == STORE
+        and keep.allows_definitions
+        and caller.has_scope(Scope.TOOLS_WRITE if is_whole else Scope.ADMIN)
+    )
+
+
 async def delete_definition(keep: Keep, caller: Caller, name: str, *, condition: str) -> None:
     """Delete a definition if it is still the one that `condition` names."""
     stored = await asyncio.to_thread(_stored, keep, caller, name, condition)
@@ -105,42 +126,43 @@ async def delete_definition(keep: Keep, caller: Caller, name: str, *, condition:
 
 async def check_definition(keep: Keep, caller: Caller, data: dict[str, Any]) -> DefinitionReport:
     """Report what is wrong with a definition, without storing it."""
-    may_run = caller.has_scope(Scope.ADMIN)
-    try:
-        await asyncio.to_thread(keep.check_definition, data, may_run=may_run)
-    except DefinitionError as error:
-        return _report(*error.problems)
-    except ToolkeepError as error:
-        if error.code in (Code.STORE_UNAVAILABLE, Code.STATE_UNUSABLE, Code.FEATURE_CLOSED):
-            raise
-        return _report(_conflict(keep, caller, error))
-    return await asyncio.to_thread(_compared, keep, caller, data)
+    return await asyncio.to_thread(_checked, keep, caller, data)
 
 
 def _report(*problems: Problem) -> DefinitionReport:
     return DefinitionReport(success=not problems, problems=[one.to_dict() for one in problems])
 
 
-def _conflict(keep: Keep, caller: Caller, error: ToolkeepError) -> Problem:
-    """The problem at its field; of a tool that the caller may not see, no version is told."""
-    field = "name"
-    if isinstance(error, StoreConflict):
-        if visible_tool(keep, caller, error.name) is None:
-            error = DuplicateTool(error.name, held_by=STORE, hint="give yours another name")
-        else:
-            field = error.field
-    return Problem(field=field, code=error.code, message=error.message, fix=error.hint)
+def _checked(keep: Keep, caller: Caller, data: dict[str, Any]) -> DefinitionReport:
+    stored = _stored_under(keep, data.get("name"))
+    try:
+        if stored is not None and visible_tool(keep, caller, stored.name) is None:
+            # Before anything is compared: an answer that depends on it would tell what is stored.
+            raise DuplicateTool(str(data["name"]), held_by=STORE, hint="give yours another name")
+        keep.check_definition(data, may_run=caller.has_scope(Scope.ADMIN))
+    except DefinitionError as error:
+        return _report(*error.problems)
+    except ToolkeepError as error:
+        if error.code in (Code.STORE_UNAVAILABLE, Code.STATE_UNUSABLE, Code.FEATURE_CLOSED):
+            raise
+        field = error.field if isinstance(error, StoreConflict) else "name"
+        return _report(Problem(field=field, code=error.code, message=error.message, fix=error.hint))
+    return _report() if stored is None else _compared(stored, data)
 
 
-def _compared(keep: Keep, caller: Caller, data: dict[str, Any]) -> DefinitionReport:
-    """The report on a valid definition, with what it changes of a stored one that the caller may see."""
-    tool = visible_tool(keep, caller, str(data["name"]))
-    if tool is None or tool.provider != STORE:
-        return _report()
-    stored = keep.definition_versions(tool.name)[0]
+def _stored_under(keep: Keep, name: object) -> StoredDefinition | None:
+    """The stored definition of a name or an alias."""
+    try:
+        return keep.definition_versions(name)[0] if isinstance(name, str) else None
+    except UnknownTool:
+        return None
+
+
+def _compared(stored: StoredDefinition, data: dict[str, Any]) -> DefinitionReport:
+    """The report on a valid definition that would follow a stored one."""
     whole = whole_changes(stored, data)
     new, run = with_changes(stored, whole)
-    changes = list(changes_between(stored.definition, new))
+    changes = list(public_changes(stored.definition, new))
     if run != stored.run:
         changes += field_changes("run", stored.run, run)
     return DefinitionReport(

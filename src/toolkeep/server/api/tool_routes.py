@@ -1,7 +1,7 @@
 """Tools over HTTP: list, show, validate a call, enable and disable.
 
 A caller sees the tools that its agent may see; the scope `admin` sees all. Secret parts of a schema are shown
-to nobody, whatever the scopes (VAL-6).
+to nobody, whatever the scopes (VAL-6); only the form of a stored definition has them, for `admin`.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ import msgspec
 
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
-from toolkeep.compat.definition_diff import Change, changes_between
-from toolkeep.definitions.redacted_schema import public_schema
-from toolkeep.definitions.tool import SourceKind
+from toolkeep.compat.definition_diff import Change, changes_between, data_changes, verdict
+from toolkeep.definitions.redacted_schema import public_schema, without_secrets
+from toolkeep.definitions.tool import SourceKind, ToolDefinition
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
 from toolkeep.errors import DefinitionInvalid
 from toolkeep.keep.keep import Keep
@@ -246,7 +246,7 @@ def versions_of(keep: Keep, caller: Caller, tool: RegisteredTool) -> list[Versio
 
 
 def _version(tool: RegisteredTool, before: RegisteredTool | None) -> VersionView:
-    changes = () if before is None else changes_between(before.definition, tool.definition)
+    changes = () if before is None else public_changes(before.definition, tool.definition)
     return VersionView(
         version=tool.version,
         state=tool.state.value,
@@ -254,6 +254,24 @@ def _version(tool: RegisteredTool, before: RegisteredTool | None) -> VersionView
         definition_hash=tool.definition_hash,
         changes=change_views(changes),
     )
+
+
+def public_changes(old: ToolDefinition, new: ToolDefinition) -> tuple[Change, ...]:
+    """What differs between two definitions; of secret parts only that they do."""
+    shown = data_changes(_without_secrets(old), _without_secrets(new))
+    told = {(one.field, one.what) for one in shown}
+    hidden = [one for one in changes_between(old, new) if (one.field, one.what) not in told]
+    return (*shown, Change("parameters", "secret parts changed", verdict(hidden))) if hidden else shown
+
+
+def _without_secrets(definition: ToolDefinition) -> dict[str, Any]:
+    parameters = without_secrets(definition.parameters, is_sensitive=definition.sensitive)
+    return {**definition.to_dict(), "parameters": parameters}
+
+
+def holds_secrets(definition: ToolDefinition) -> bool:
+    """Whether its schema has parts that nobody is shown."""
+    return _without_secrets(definition) != definition.to_dict()
 
 
 def change_views(changes: Iterable[Change]) -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ from toolkeep.definitions.vocabulary import Isolation, Tier
 from toolkeep.errors import Code, DefinitionError, LicenseRequired, StoreConflict, ToolkeepError
 from toolkeep.keep.keep import Keep
 from toolkeep.registry.tiers import ALLOWANCES
+from toolkeep.registry.tool_provider import STORE
 from toolkeep.server.api import definition_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
 from toolkeep.server.http.problem_details import RequestRefused, not_found
@@ -36,8 +37,14 @@ async def _new(service: Service, request: PageRequest) -> Response:
 async def _edit(service: Service, request: PageRequest) -> Response:
     view = tool_routes.show_tool(service.keep, request.caller, request.names["name"])
     tool = tool_routes.find_tool(service.keep, request.caller, request.names["name"])
-    if tool.provider != "store":
+    if tool.provider != STORE:
         raise not_found("stored definition")
+    if not definition_routes.may_edit(service.keep, request.caller, tool):
+        raise RequestRefused(
+            Code.SCOPE_MISSING,
+            "this definition names what runs it, or has secret parts",
+            hint="only the scope admin may see it whole, and change it",
+        )
     stored = service.keep.definition_versions(tool.name)[0]
     data = stored.definition.to_dict()
     if stored.run is not None:

@@ -12,7 +12,7 @@ from toolkeep.errors import NotAccepted
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import PAGE
 from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
-from toolkeep.server.api import audit_routes, review_routes, tool_routes
+from toolkeep.server.api import audit_routes, definition_routes, review_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
 from toolkeep.server.api.recorded_calls import CallFilters
 from toolkeep.server.api.statistics import CallCounts
@@ -198,7 +198,8 @@ async def _show(service: Service, request: PageRequest) -> Response:
         may_run_unconfined=keep.may_run_unconfined(tool),
         is_stored=is_stored,
         may_write=caller.has_scope(Scope.TOOLS_WRITE),
-        may_edit=is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions,
+        may_edit=definition_routes.may_edit(keep, caller, tool),
+        may_remove=is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions,
         has_form=caller.has_scope(Scope.CALL) and tool.state is not ToolState.QUARANTINED,
         **attempt_data(Attempt(tool=tool, fields=fields)),
         **flow_data(keep, caller, tool),
