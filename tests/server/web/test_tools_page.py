@@ -120,3 +120,34 @@ def test_each_parameter_is_told_once_and_whole(keep: Keep, scopes: list[str]) ->
     plain = re.sub(r"<[^>]+>", "|", told)
     for word in ("to", "required", "The address.", "key", "secret", "The key.", "default null", "default 3"):
         assert len(re.findall(rf"\|{word}\|", plain)) == 1, word
+
+
+def test_the_page_of_a_tool_says_who_may_call_it_and_why(keep: Keep) -> None:
+    for number in range(8):
+        keep.declare_agent(f"zoe_{number}")
+    keep.use_policies(
+        '@id("all") permit (principal, action, resource);'
+        '@id("not-ada") forbid (principal == Agent::"ada", action == Action::"call", resource == Tool::"add");'
+    )
+    agents = [one for one in sorted(keep.agents) if one != "ada"][:7]
+
+    async def act(visitor: Visitor) -> list[str]:
+        reader = Visitor(visitor.operator, visitor.codes)
+        made = visitor.operator.tokens.make("a token", ("tools:read", "policies:read"), agent="ada")
+        other = Visitor(visitor.operator, visitor.codes)
+        less = visitor.operator.tokens.make("a token", ("tools:read",), agent="ada")
+        await reader.sign_in(token=made.text)
+        await reader.open_tab()
+        await other.sign_in(token=less.text)
+        await other.open_tab()
+        return [(await who.get("/ui/tools/add")).body.decode() for who in (visitor, reader, other)]
+
+    whole, own, none = visit(keep, act)
+    chip = re.compile(r'data-why="(\w+)" title="([^"]*)" data-agent="([\w-]+)" data-tool="add"')
+    assert sorted(agent for _, _, agent in chip.findall(whole)) == ["ada", *agents]
+    assert {agent: word for word, _, agent in chip.findall(whole)} == {
+        "ada": "denied", **dict.fromkeys(agents, "allowed")}  # fmt: skip
+    assert f"All {len(keep.agents)} agents" in whole
+    ((word, why, agent),) = chip.findall(own)
+    assert (word, agent, "not-ada" in why) == ("denied", "ada", True)
+    assert "Who may call it" not in none

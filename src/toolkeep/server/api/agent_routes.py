@@ -119,6 +119,16 @@ async def list_access(
     return await asyncio.to_thread(_access, keep, caller, names or known, search, limit, cursor)
 
 
+async def access_to(keep: Keep, caller: Caller, tool: RegisteredTool, most: int) -> dict[str, Access]:
+    """What the first agents that the caller may know may do with a tool."""
+
+    def decided() -> dict[str, Access]:
+        problem = keep.authorizer.problem()
+        return {name: access_of(keep, name, tool, problem) for name in visible_agents(keep, caller)[:most]}
+
+    return await asyncio.to_thread(decided)
+
+
 def _access(
     keep: Keep, caller: Caller, names: Sequence[str], search: str, limit: int, cursor: str
 ) -> AccessPage:

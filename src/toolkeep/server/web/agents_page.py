@@ -29,18 +29,18 @@ from toolkeep.server.web.web_request import PageRequest, page_route
 from toolkeep.stores.api_tokens import Scope
 from toolkeep.text.display import shorten_middle
 
-_ROWS: Final = 20
-"""Tools of the matrix that are loaded at once: with ten agents about 6 KB."""
+_ROWS: Final = 30
+"""Tools of the matrix that are loaded at once: with ten agents about 9 KB."""
 _CALLED: Final = 50
 """Tools on the page of an agent that it called, the most called first; a model may call any name."""
 _OTHERS: Final = 100
 """Other tools there: each costs a decision, and the matrix has the rest."""
 _FOLDED: Final = 6
 """From so many denied tools on, those of a cause are one line there."""
-_COLUMNS: Final = 8
+COLUMNS: Final = 8
 """Agents beside each other; of more, one is chosen."""
 
-_VERDICTS: Final = {
+VERDICTS: Final = {
     "allow": ("allowed", "good"),
     "ask": ("asks", "warn"),
     "deny": ("denied", "denied"),
@@ -70,7 +70,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     counts: CallCounts
 
 
-def _beside(project: str, access: Access, most: int = _SCOPE_CHARS) -> str:
+def beside(project: str, access: Access, most: int = _SCOPE_CHARS) -> str:
     """What stands below the verdict: the cause of a denial, or what the arguments may name."""
     if access.cause is not None:
         return _CAUSES[access.cause]
@@ -136,7 +136,7 @@ async def _access(
 ) -> dict[str, Any]:
     """What `parts/access.html` shows for an `agent` and the words of a `search`; either may be empty."""
     known = agent_routes.visible_agents(service.keep, caller)
-    names = [given["agent"]] if given["agent"] else known[:_COLUMNS]
+    names = [given["agent"]] if given["agent"] else known[:COLUMNS]
     # Only the columns that are shown are decided: of many agents, the others would take most of the time.
     page = await agent_routes.list_access(
         service.keep, caller, names=names, search=given["search"], limit=_ROWS, cursor=cursor
@@ -150,8 +150,8 @@ async def _access(
         "known": known,
         "filters": given,
         "more": more,
-        "verdicts": _VERDICTS,
-        "beside": partial(_beside, service.keep.project),
+        "verdicts": VERDICTS,
+        "beside": partial(beside, service.keep.project),
     }
 
 
@@ -174,8 +174,8 @@ async def _agent(service: Service, request: PageRequest, name: str) -> dict[str,
         "one": one,
         "withdrawn": withdrawn,
         "view": None,
-        "verdicts": _VERDICTS,
-        "beside": partial(_beside, service.keep.project),
+        "verdicts": VERDICTS,
+        "beside": partial(beside, service.keep.project),
         **data,
         **confirm_data(request),
     }

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
@@ -12,7 +13,7 @@ from toolkeep.errors import NotAccepted
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import PAGE
 from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
-from toolkeep.server.api import audit_routes, definition_routes, review_routes, tool_routes
+from toolkeep.server.api import agent_routes, audit_routes, definition_routes, review_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
 from toolkeep.server.api.recorded_calls import CallFilters
 from toolkeep.server.api.statistics import CallCounts
@@ -21,6 +22,7 @@ from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.request import Parameter
 from toolkeep.server.http.responses import Response
 from toolkeep.server.service import Service, sees_as
+from toolkeep.server.web.agents_page import COLUMNS, VERDICTS, beside
 from toolkeep.server.web.bulk_page import ACTIONS
 from toolkeep.server.web.flow_page import flow_data
 from toolkeep.server.web.fresh_sign_in import confirm_data, page_confirmation
@@ -204,7 +206,21 @@ async def _show(service: Service, request: PageRequest) -> Response:
         **attempt_data(Attempt(tool=tool, fields=fields)),
         **flow_data(keep, caller, tool),
         **await _calls_of(service, caller, tool.name),
+        **await _access_to(keep, caller, tool),
     )
+
+
+async def _access_to(keep: Keep, caller: Caller, tool: RegisteredTool) -> dict[str, Any]:
+    """Which agents may call a tool, for those who may read policies."""
+    if not caller.has_scope(Scope.POLICIES_READ):
+        return {"access": {}}
+    access = await agent_routes.access_to(keep, caller, tool, COLUMNS)
+    return {
+        "access": access,
+        "more_agents": len(agent_routes.visible_agents(keep, caller)) - len(access),
+        "verdicts": VERDICTS,
+        "beside": partial(beside, keep.project),
+    }
 
 
 async def _calls_of(service: Service, caller: Caller, name: str) -> dict[str, Any]:
