@@ -133,7 +133,8 @@ def list_tools(
     order = _order(keep, found, filters, calls, is_review_first=is_review_first)
     last = decode_cursor(cursor, order.kind) if cursor else None
     fitting = [tool for tool in _fitting(found, filters) if last is None or order.place(tool) > last]
-    return cut(sorted(fitting, key=order.place), limit, order.place, summary)
+    ordered = fitting if order.first is None else sorted(fitting, key=order.first)
+    return cut(ordered, limit, order.place, summary)
 
 
 class _Order(NamedTuple):
@@ -143,6 +144,8 @@ class _Order(NamedTuple):
     """Where a tool stands; a cursor has that of the last one."""
     kind: Any
     """The type of a place."""
+    first: Callable[[RegisteredTool], Any] | None = None
+    """What they are sorted by; None where they are found in this order."""
 
 
 def _order(
@@ -154,11 +157,20 @@ def _order(
     is_review_first: bool,
 ) -> _Order:
     if calls is not None:
-        return _Order(lambda tool: (-calls.get(tool.name, 0), *_place(tool)), tuple[int, int, str])
+
+        def place(tool: RegisteredTool) -> tuple[int, int, str]:
+            return (-calls.get(tool.name, 0), *_place(tool))
+
+        return _Order(place, tuple[int, int, str], place)
     if filters.search is not None:
         return _Order(_ranked(found), int)
     if is_review_first:
-        return _Order(lambda tool: (not awaits_review(keep, tool), *_place(tool)), tuple[bool, int, str])
+        waits = {tool.name for tool in found if awaits_review(keep, tool)}
+        return _Order(
+            lambda tool: (tool.name not in waits, *_place(tool)),
+            tuple[bool, int, str],
+            (lambda tool: tool.name not in waits) if waits else None,
+        )
     return _Order(_place, tuple[int, str])
 
 
