@@ -128,6 +128,6 @@ def test_the_git_server_serves_a_repository(project: Path) -> None:
 
 
 def test_nothing_of_a_server_is_left(node: tuple[str, Path]) -> None:
-    program, _ = node
-    left = subprocess.run(["pgrep", "-f", program], capture_output=True, text=True, check=False)
+    _, packages = node  # the program also runs clients, in tests beside this one
+    left = subprocess.run(["pgrep", "-f", str(packages)], capture_output=True, text=True, check=False)
     assert left.stdout == ""

