@@ -111,9 +111,8 @@ def test_a_log_that_contradicts_what_it_signed_is_found_by_every_other_server(
         with ann.runs() as record:
             wait(lambda: ann.is_cosigned_by(bob, cid) and bob.is_cosigned_by(ann, cid))
             wait(lambda: cid.is_cosigned_by(ann, bob))  # or the witness of the backup had forgotten that
-            begun = shutil.ignore_patterns(
-                ".*." + 16 * "?"
-            )  # what is being written takes its name once it is whole
+            # What is being written takes its name once it is whole.
+            begun = shutil.ignore_patterns(".*." + 16 * "?")
             shutil.copytree(ann.folder, tmp_path / "backup", ignore=begun)
             record.log.append({"n": 3}).result()
             wait(lambda: ann.is_cosigned_by(bob, cid))
