@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import expect
 
 from tests.server.api.test_review_routes import changes as recorded
@@ -165,6 +166,24 @@ def test_only_admin_gets_the_form_of_a_definition_with_what_others_may_not_see(
         True,
         False,
     ]
+
+
+@pytest.mark.spec("VAL-6")
+def test_the_form_of_a_version_that_another_server_just_stored_is_judged_by_that_version(keep: Keep) -> None:
+    secret = {"type": "object", "properties": {"pin": {"writeOnly": True, "const": "hunter2"}}}
+    stored = keep.create_definition({"name": "stored", "description": "Is stored.", "version": "1.0.0"})
+    newer = stored.definition.replace(version="1.1.0", parameters=secret)
+    keep.editor.store.replace(replace(stored, definition=newer), revision=stored.revision)
+    assert keep.get("stored").version == "1.0.0"
+
+    async def act(visitor: Visitor) -> Response:
+        made = visitor.operator.tokens.make("a token", ("tools:write", "tools:read"), agent="ada")
+        await visitor.sign_in(token=made.text)
+        await visitor.open_tab()
+        return await visitor.get("/ui/definitions/stored")
+
+    form = visit(keep, act, signed_in=False)
+    assert (form.status, b"hunter2" in form.body) == (403, False)
 
 
 def test_a_tool_that_is_not_stored_has_no_form(keep: Keep) -> None:

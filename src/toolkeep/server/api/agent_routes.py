@@ -120,7 +120,7 @@ async def list_access(
 
 
 async def access_to(keep: Keep, caller: Caller, tool: RegisteredTool, most: int) -> dict[str, Access]:
-    """What the first agents that the caller may know may do with a tool."""
+    """What agents may do with a tool: the first ones of those that the caller may know."""
 
     def decided() -> dict[str, Access]:
         problem = keep.authorizer.problem()

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.calls import RegisteredTool
 from toolkeep.compat.definition_diff import field_changes
 from toolkeep.compat.strictness import fewer_approvals
+from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import (
     Code,
     DefinitionError,
@@ -107,14 +107,13 @@ def whole_changes(stored: StoredDefinition, data: dict[str, Any]) -> dict[str, A
     return {**dict.fromkeys(stored.definition.to_dict(), None), "run": None, **data}
 
 
-def may_edit(keep: Keep, caller: Caller, tool: RegisteredTool) -> bool:
-    """Whether the caller may see a stored definition whole, with what runs it and its secret parts."""
-    is_whole = tool.runner is None and not holds_secrets(tool.definition)
-    return (
-        tool.provider == STORE
-        and keep.allows_definitions
-        and caller.has_scope(Scope.TOOLS_WRITE if is_whole else Scope.ADMIN)
-    )
+def may_see_whole(caller: Caller, definition: ToolDefinition, *, is_run: bool) -> bool:
+    """Whether the caller may see a stored definition whole, to change it.
+
+    Otherwise a token that only describes tools would read the commands of this machine and secret values.
+    """
+    is_open = not is_run and not holds_secrets(definition)
+    return caller.has_scope(Scope.TOOLS_WRITE if is_open else Scope.ADMIN)
 
 
 async def delete_definition(keep: Keep, caller: Caller, name: str, *, condition: str) -> None:

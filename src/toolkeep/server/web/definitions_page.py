@@ -39,13 +39,14 @@ async def _edit(service: Service, request: PageRequest) -> Response:
     tool = tool_routes.find_tool(service.keep, request.caller, request.names["name"])
     if tool.provider != STORE:
         raise not_found("stored definition")
-    if not definition_routes.may_edit(service.keep, request.caller, tool):
+    stored = service.keep.definition_versions(tool.name)[0]  # what is shown; it may be newer than the tool
+    is_run = stored.run is not None
+    if not definition_routes.may_see_whole(request.caller, stored.definition, is_run=is_run):
         raise RequestRefused(
             Code.SCOPE_MISSING,
             "this definition names what runs it, or has secret parts",
             hint="only the scope admin may see it whole, and change it",
         )
-    stored = service.keep.definition_versions(tool.name)[0]
     data = stored.definition.to_dict()
     if stored.run is not None:
         data["run"] = stored.run

@@ -13,6 +13,7 @@ from toolkeep.errors import NotAccepted
 from toolkeep.keep.keep import Keep
 from toolkeep.limits import PAGE
 from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
+from toolkeep.registry.tool_provider import STORE
 from toolkeep.server.api import agent_routes, audit_routes, definition_routes, review_routes, tool_routes
 from toolkeep.server.api.common_parameters import NAME
 from toolkeep.server.api.recorded_calls import CallFilters
@@ -181,7 +182,8 @@ async def _show(service: Service, request: PageRequest) -> Response:
     view = tool_routes.show_tool(keep, caller, name)
     tool = tool_routes.find_tool(keep, caller, name)
     fields = fields_of(tool.definition.parameters, view.definition["parameters"])
-    is_stored = tool.provider == "store"
+    is_stored, is_run = tool.provider == STORE, tool.runner is not None
+    may_remove = is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions
     return request.renderer.page(
         request,
         "tool.html",
@@ -200,8 +202,8 @@ async def _show(service: Service, request: PageRequest) -> Response:
         may_run_unconfined=keep.may_run_unconfined(tool),
         is_stored=is_stored,
         may_write=caller.has_scope(Scope.TOOLS_WRITE),
-        may_edit=definition_routes.may_edit(keep, caller, tool),
-        may_remove=is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions,
+        may_edit=may_remove and definition_routes.may_see_whole(caller, tool.definition, is_run=is_run),
+        may_remove=may_remove,
         has_form=caller.has_scope(Scope.CALL) and tool.state is not ToolState.QUARANTINED,
         **attempt_data(Attempt(tool=tool, fields=fields)),
         **flow_data(keep, caller, tool),
